@@ -1,0 +1,68 @@
+// Package change is the vocabulary that every room speaks: positions, table
+// layouts, rows, changes and transactions. It imports nothing of ours.
+package change
+
+import "time"
+
+// Op is what happened to a row (or, for Truncate, to a table).
+type Op byte
+
+const (
+	Insert   Op = 'I'
+	Update   Op = 'U'
+	Delete   Op = 'D'
+	Truncate Op = 'T' // Table only; no rows. One Change for each table the statement named
+)
+
+func (o Op) String() string {
+	switch o {
+	case Insert:
+		return "INSERT"
+	case Update:
+		return "UPDATE"
+	case Delete:
+		return "DELETE"
+	case Truncate:
+		return "TRUNCATE"
+	}
+	return "op(" + string(rune(o)) + ")"
+}
+
+// Change is one row-level event.
+//
+// Old is the old image: for an update whose key did not change under identity
+// DEFAULT or INDEX it is nil (the key is then read from New); where the key
+// changed, and for every delete, it holds the identity columns with everything
+// else Null (OldIsKey true: those Nulls mean "not sent"), or under identity FULL
+// the whole old row (OldIsKey false). New is nil for deletes and truncates. New
+// may hold Absent columns.
+type Change struct {
+	Op       Op
+	OldIsKey bool
+	Ordinal  uint64 // place inside the transaction, from 0; with the position it orders all events
+	Table    *Table
+	Old, New Row
+}
+
+// Tx is one source transaction, or a piece of one, or a quiet point.
+//
+// A transaction that fits the source's memory bound comes whole: First and Last
+// are both true. A larger one comes in pieces that follow each other directly;
+// only the last piece knows End. A quiet point is a Tx without changes: the log
+// up to End holds nothing for us; First and Last are true.
+type Tx struct {
+	First, Last bool
+	XID         uint32    // the source's transaction id; 0 for a quiet point
+	Begin       Position  // PostgreSQL: BEGIN's final LSN, the start of the commit record: Begin < End. Known in every piece
+	End         Position  // the commit's end: the position to remember. Zero unless Last
+	CommitTime  time.Time // UTC, microseconds; zero for a quiet point
+	Changes     []Change
+}
+
+// Segment is what a source hands on at once: consecutive transactions (or
+// pieces) that were read together, and the bytes they hold in memory. It lets a
+// thousand one-row transactions cross a queue as one item.
+type Segment struct {
+	Txs   []Tx
+	Bytes int // memory held by rows and bookkeeping, for the queue's bound
+}

@@ -1,0 +1,142 @@
+// Package source is the contract of every place that changes come from: whole
+// transactions in commit order, and a snapshot to begin with. One folder below it
+// per kind of source.
+package source
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"tailrace/internal/change"
+)
+
+// Source is one database whose log a pipeline follows.
+//
+// Concurrency: Confirm may be called from any goroutine while Follow runs; every
+// other method is called by one goroutine at a time, except Snapshot.Copy.
+type Source interface {
+	// Relations reads the catalogue: every ordinary or partitioned table that could
+	// be followed, with layout, key and what is wrong with it. Patterns are applied
+	// by the caller.
+	Relations(ctx context.Context) ([]Relation, error)
+
+	// State reads what the source holds for this pipeline; it changes nothing.
+	State(ctx context.Context) (State, error)
+
+	// Check looks for everything that would stop the pipeline on this source, for
+	// the given tables. Findings are not errors.
+	Check(ctx context.Context, tables []Followed) ([]Finding, error)
+
+	// PlanPublications returns the statements Publish would run now.
+	PlanPublications(ctx context.Context, tables []Followed) ([]string, error)
+
+	// Publish makes the publications hold exactly these tables and commits. It never
+	// publishes updates and deletes of a table without a usable identity.
+	Publish(ctx context.Context, tables []Followed) error
+
+	// Begin makes the live slot (dropping one of ours first) and holds its exported
+	// snapshot. Publications must exist already.
+	Begin(ctx context.Context) (Snapshot, error)
+
+	// Snapshot makes a snapshot at a known position beside an existing slot, through
+	// a temporary slot that ends with it.
+	Snapshot(ctx context.Context) (Snapshot, error)
+
+	// Follow reads the log from position from and hands on segments in commit order
+	// until ctx ends or an error. out may block: that is the backpressure; keepalive
+	// answers continue meanwhile. The caller owns what it was given.
+	Follow(ctx context.Context, from change.Position, o FollowOptions, out func(context.Context, *change.Segment) error) error
+
+	// Confirm tells the source, soon and at the latest with the next status, that
+	// everything up to p is durable in the destination. Never goes backwards.
+	Confirm(p change.Position)
+
+	// Head returns the position of the newest committed work on the source.
+	Head(ctx context.Context) (change.Position, error)
+
+	// Drop removes slot and publications of exactly this pipeline. Missing ones are fine.
+	Drop(ctx context.Context) error
+
+	// Close releases everything. The slot stays.
+	Close(ctx context.Context) error
+}
+
+// Snapshot is one consistent moment of the source, open until Close.
+type Snapshot interface {
+	// Position: the snapshot holds exactly the transactions with end <= Position.
+	Position() change.Position
+	// Clock is the source's clock just before the snapshot was made.
+	Clock() time.Time
+	// Copy writes the table's rows to w as a COPY stream. Several may run at once,
+	// each on a connection of its own pinned to the snapshot.
+	Copy(ctx context.Context, r CopyRequest, w io.Writer) (rows int64, err error)
+	Close(ctx context.Context) error
+}
+
+// CopyRequest names what to copy.
+type CopyRequest struct {
+	Table   *change.Table
+	Columns []string // in this order
+	Binary  bool
+	// StartAt, if not nil, appends two timestamptz columns: this instant (or
+	// -infinity if it is the zero time) and NULL.
+	StartAt *time.Time
+}
+
+// Relation is a table of the source's catalogue.
+type Relation struct {
+	Table      *change.Table // Columns as the log sends them (generated columns that the log leaves out are not there)
+	PrimaryKey []string      // empty: none
+	Rows, Size int64         // estimates: planner's row count, bytes on disk
+	Usable     bool          // the replica identity serves updates and deletes
+	Problem    string        // why it cannot be followed at all (unlogged, foreign, no rights); empty if it can
+	Notes      []string      // what will not be replicated: indexes, foreign keys, triggers of ours to mention
+}
+
+// Followed is a table a pipeline follows.
+type Followed struct {
+	Table      *change.Table
+	AppendOnly bool // goes into the second publication: insert, truncate
+}
+
+// FollowOptions tune Follow.
+type FollowOptions struct {
+	Binary     bool  // ask for binary values
+	PieceBytes int64 // a transaction larger than this is handed on in pieces of about this size
+}
+
+// State is what a source holds for a pipeline.
+type State struct {
+	System   string // system identifier
+	Timeline uint32
+	Database string
+	Slot     SlotState
+	Head     change.Position
+	// PublicationsMissing lists publications of ours that do not exist.
+	PublicationsMissing []string
+	// PublicationNewer is set when a publication was made after the slot: the slot
+	// can never be read with it.
+	PublicationNewer bool
+}
+
+// SlotState describes the live slot.
+type SlotState struct {
+	Name      string
+	Exists    bool
+	Problem   string // physical, another database's, another plugin's, two-phase...; empty if it is of the right make
+	Lost      bool   // its log is gone
+	LostWhy   string
+	Active    bool
+	ActivePID int
+	Confirmed change.Position // confirmed flush position
+	Restart   change.Position
+	Retained  int64 // bytes of log kept for it
+}
+
+// Finding is one result of Check, with its remedy.
+type Finding struct {
+	Blocks bool
+	What   string
+	Remedy string
+}
