@@ -57,10 +57,11 @@ type route struct {
 	inTx   bool          // changes in the running transaction
 }
 
+// A quiet stretch of log costs the destination a small write; once in 5 s keeps the
+// source's log short (a minute is promised) and an idle destination idle.
+var quietEvery = 5 * time.Second
+
 const (
-	// A quiet stretch of log costs the destination a small write; once in 5 s keeps
-	// the source's log short (a minute is promised) and an idle destination idle.
-	quietEvery = 5 * time.Second
 	// The catalogue is looked at so that a table that lost its identity leaves the
 	// publication within 30 s, before many of the application's statements fail.
 	watchEvery = 15 * time.Second
@@ -97,9 +98,10 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 	g, work := errgroup.WithContext(work)
 	read, stopReading := context.WithCancel(work)
 	defer stopReading()
+	from := f.applied
 	g.Go(func() error {
 		o := source.FollowOptions{Binary: s.binary, PieceBytes: s.PieceBytes}
-		err := s.src.Follow(read, f.applied, o, func(ctx context.Context, seg *change.Segment) error {
+		err := s.src.Follow(read, from, o, func(ctx context.Context, seg *change.Segment) error {
 			if n := len(seg.Txs); n > 0 && seg.Txs[n-1].Last {
 				s.Stats.Received.Set(seg.Txs[n-1].End)
 			}
@@ -112,7 +114,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 		if err == nil {
 			err = errors.New("the stream ended")
 		}
-		return fmt.Errorf("follow the log from %s: %w", f.applied, err)
+		return fmt.Errorf("follow the log from %s: %w", from, err)
 	})
 	g.Go(func() error {
 		err := f.loop(stop, work)
@@ -446,22 +448,24 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 func (f *follower) confirm(ctx context.Context) error {
 	var deadline <-chan time.Time
 	done := f.done
+	var confirmed change.Position // by this connection: the source is told anew after each start
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
 		want := f.Stats.Applied.Get()
-		if f.Stats.Confirmed.Get().Before(want) {
+		if confirmed.Before(want) {
 			durable, err := f.dst.Durable(ctx)
 			if err != nil {
 				return fmt.Errorf("ask what is durable: %w", err)
 			}
-			if f.Stats.Confirmed.Get().Before(durable) {
+			if confirmed.Before(durable) {
+				confirmed = durable
 				f.src.Confirm(durable)
 				f.Stats.Confirmed.Set(durable)
 				fault.KillPoint("confirmed")
 			}
 		}
-		behind := f.Stats.Confirmed.Get().Before(f.Stats.Applied.Get())
+		behind := confirmed.Before(f.Stats.Applied.Get())
 		if done == nil && !behind {
 			return nil
 		}
@@ -477,7 +481,7 @@ func (f *follower) confirm(ctx context.Context) error {
 		case <-f.wake:
 		case <-timer.C:
 		case <-deadline:
-			f.Log.Warn("stopped before everything applied was durable; the next start finds it by the mark", "applied", f.Stats.Applied.Get().String(), "confirmed", f.Stats.Confirmed.Get().String())
+			f.Log.Warn("stopped before everything applied was durable; the next start finds it by the mark", "applied", f.Stats.Applied.Get().String(), "confirmed", confirmed.String())
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

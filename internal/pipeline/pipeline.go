@@ -60,9 +60,12 @@ type Mode struct {
 
 // Pause before a retry: from 0.5 s doubling to 15 s, so that a restart of the
 // database costs about a second, and a long outage four attempts a minute.
-const (
+var (
 	retryFirst = 500 * time.Millisecond
 	retryLast  = 15 * time.Second
+)
+
+const (
 	// A destination or source that was never reached is more likely a wrong DSN
 	// than an outage: give up after 10 s so that the person sees it.
 	retryNeverWorked = 10 * time.Second
