@@ -140,11 +140,13 @@ type SlotState struct {
 	Retained  int64 // bytes of log kept for it
 }
 
-// Loss is a table that cannot be followed any more.
+// Loss is a followed table whose replica identity stopped serving.
 type Loss struct {
-	TableID uint32
-	What    string
+	Table   change.Name
+	ID      uint32
+	Reason  string
 	Remedy  string
+	Removed bool // taken out of our publication: its updates and deletes work again, and are not seen
 }
 
 // Finding is one result of Check, with its remedy.

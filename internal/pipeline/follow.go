@@ -522,9 +522,9 @@ func (f *follower) watch(ctx context.Context) error {
 func (f *follower) park(ctx context.Context, l source.Loss) error {
 	var parked []checkpoint.Table
 	for _, b := range f.bound {
-		if st := f.state(b.Target.Name); b.Relation.Table.ID == l.TableID && !b.Target.AppendOnly && st.Phase != checkpoint.Parked {
+		if st := f.state(b.Target.Name); b.Relation.Table.ID == l.ID && !b.Target.AppendOnly && st.Phase != checkpoint.Parked {
 			st.Phase = checkpoint.Parked
-			st.Reason = l.What + "; " + l.Remedy + ", then: tailrace backfill --table " + b.Target.Name.String() + " --overwrite"
+			st.Reason = l.Reason + "; " + l.Remedy + ", then: tailrace backfill --table " + b.Target.Name.String() + " --overwrite"
 			parked = append(parked, st)
 		}
 	}

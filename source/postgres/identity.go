@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tailrace/internal/change"
+	"tailrace/source"
 )
 
 // verdict is whether a table's replica identity serves updates and deletes. The
@@ -96,21 +97,12 @@ func sameNames(a, b []string) bool {
 	return slices.Equal(a, b)
 }
 
-// IdentityLoss is a followed table whose replica identity stopped serving.
-type IdentityLoss struct {
-	Table   change.Name
-	ID      uint32
-	Reason  string
-	Remedy  string
-	Removed bool // taken out of our publication: its updates and deletes work again, and are not seen
-}
-
 // Watch looks for tables in the main publication whose replica identity no longer
 // serves, so that their UPDATE and DELETE statements fail on the source, and takes
 // them out if the publication is ours. It is one catalogue question when nothing
 // is wrong; call it every 15 s.
-func (s *Source) Watch(ctx context.Context) ([]IdentityLoss, error) {
-	var losses []IdentityLoss
+func (s *Source) Watch(ctx context.Context) ([]source.Loss, error) {
+	var losses []source.Loss
 	err := s.ask(ctx, func(conn *pgx.Conn) error {
 		losses = nil
 		published, err := readPublished(ctx, conn, s.names.main)
@@ -126,7 +118,7 @@ func (s *Source) Watch(ctx context.Context) ([]IdentityLoss, error) {
 			if v.serves {
 				continue
 			}
-			loss := IdentityLoss{Table: t.name, ID: t.oid, Reason: v.why, Remedy: v.remedy}
+			loss := source.Loss{Table: t.name, ID: t.oid, Reason: v.why, Remedy: v.remedy}
 			if s.names.ownPubs {
 				drop := "ALTER PUBLICATION " + ident(s.names.main) + " DROP TABLE ONLY " + qualified(t.name)
 				if err := execDDL(ctx, conn, []string{drop}); err != nil {
