@@ -17,7 +17,7 @@ import (
 //	steps     the round's steps, complete (Absent columns filled), numbered i
 //	newest    of each touched key the newest stored version, with b
 //	verdict   of each key: is step 1 void
-//	timeline  of each step its instant (at) and the next step's (till)
+//	timeline  of each step its instant and the next step's (till)
 //	closing   stored open versions that change: their end is set, or (where step
 //	          1 is void) their untracked values
 //
@@ -159,15 +159,17 @@ func micros(expr string) string {
 	return fmt.Sprintf("CASE WHEN isfinite(%s) THEN epoch_us(%s) END", expr, expr)
 }
 
+// newest finds the newest versions by key, start and row id alone, then reads
+// their rows. (One pass with row_number() is rewritten by the engine's optimizer
+// into a plan that fails with an internal error, seen in 1.5.6.)
 func (h history) newest() string {
 	key := func(i int) string { return "t." + quote(h.cols[i].name) }
 	return fmt.Sprintf(`CREATE OR REPLACE TEMP TABLE newest AS
 SELECT t.rowid AS rid, %s, t.%s AS s, t.%s IS NULL AS open, %s AS b
-FROM %s AS t JOIN %s AS q ON %s AND q.n = 1
-QUALIFY row_number() OVER (PARTITION BY %s ORDER BY t.%s DESC) = 1`,
+FROM %s AS t JOIN (SELECT arg_max(t.rowid, t.%s) AS newest FROM %s AS t JOIN %s AS q ON %s AND q.n = 1 GROUP BY %s) AS h ON t.rowid = h.newest`,
 		h.each(func(i int) string { return "t." + quote(h.cols[i].name) + " AS " + c("", i) }),
 		startColumn, endColumn, micros(fmt.Sprintf("coalesce(t.%s, t.%s)", endColumn, startColumn)),
-		h.name, stageName("steps"), h.targetKey(h.nulls, "q."), h.keyList(", ", key), startColumn)
+		h.name, startColumn, h.name, stageName("steps"), h.targetKey(h.nulls, "q."), h.keyList(", ", key))
 }
 
 // same is the condition that the stored value e.c and the step's q.c are the
@@ -206,12 +208,12 @@ FROM %s AS q LEFT JOIN %s AS e ON %s WHERE q.n = 1`,
 func (h history) timeline() string {
 	till := "NULL::BIGINT"
 	if h.several {
-		till = fmt.Sprintf("lead(at) OVER (PARTITION BY %s ORDER BY n)", h.keyList(", ", func(i int) string { return c("", i) }))
+		till = fmt.Sprintf("lead(instant) OVER (PARTITION BY %s ORDER BY n)", h.keyList(", ", func(i int) string { return c("", i) }))
 	}
 	return fmt.Sprintf(`CREATE OR REPLACE TEMP TABLE timeline AS
 SELECT *, %s AS till FROM (
 SELECT q.i, q.n, q.closes, v.void, %s,
-CASE WHEN NOT v.void THEN greatest(q.lo, v.b + q.n) WHEN q.n > 1 THEN greatest(q.lov, v.b + q.n - 1) END AS at
+CASE WHEN NOT v.void THEN greatest(q.lo, v.b + q.n) WHEN q.n > 1 THEN greatest(q.lov, v.b + q.n - 1) END AS instant
 FROM %s AS q JOIN %s AS v ON %s)`,
 		till, h.keyList(", ", func(i int) string { return c("q.", i) }),
 		stageName("steps"), stageName("verdict"), h.stageKey(h.nulls, "q.", "v."))
@@ -231,7 +233,7 @@ func (h history) closing() string {
 		}
 	}
 	return fmt.Sprintf(`CREATE OR REPLACE TEMP TABLE closing AS
-SELECT e.rid, %s, e.s, CASE WHEN f.void THEN f.till ELSE f.at END AS x
+SELECT e.rid, %s, e.s, CASE WHEN f.void THEN f.till ELSE f.instant END AS x
 FROM %s AS e JOIN %s AS f ON %s AND f.n = 1%s
 WHERE e.open AND (NOT f.void OR f.till IS NOT NULL OR %s)`,
 		h.each(value), stageName("newest"), stageName("timeline"), h.stageKey(h.nulls, "e.", "f."), join, touched)
@@ -259,13 +261,13 @@ func (h history) insertClosing() string {
 }
 
 func (h history) insertVersions() string {
-	return fmt.Sprintf("%s SELECT %s, make_timestamptz(f.at), make_timestamptz(f.till) FROM %s AS q JOIN %s AS f ON q.i = f.i WHERE NOT q.closes AND NOT (f.void AND f.n = 1)",
+	return fmt.Sprintf("%s SELECT %s, make_timestamptz(f.instant), make_timestamptz(f.till) FROM %s AS q JOIN %s AS f ON q.i = f.i WHERE NOT q.closes AND NOT (f.void AND f.n = 1)",
 		h.insertInto(), h.each(func(i int) string { return c("q.", i) }), stageName("steps"), stageName("timeline"))
 }
 
 // remember notes in undo what this piece does to its keys.
 func (h history) remember(undo string) string {
-	return fmt.Sprintf(`INSERT INTO %s SELECT %s, e.open IS TRUE, e.s, CASE WHEN NOT f.closes AND NOT f.void THEN make_timestamptz(f.at) END
+	return fmt.Sprintf(`INSERT INTO %s SELECT %s, e.open IS TRUE, e.s, CASE WHEN NOT f.closes AND NOT f.void THEN make_timestamptz(f.instant) END
 FROM %s AS f LEFT JOIN %s AS e ON %s`,
 		stageName(undo), h.each(func(i int) string {
 			if h.target.Columns[i].Key {
