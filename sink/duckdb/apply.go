@@ -77,13 +77,14 @@ func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
 	if b.More {
 		return nil
 	}
-	if err := w.advance(ctx, a.conn, b); err != nil {
+	head, err := w.advance(ctx, a.conn, b)
+	if err != nil {
 		return err
 	}
 	if _, err := a.conn.exec(ctx, "COMMIT"); err != nil {
 		return err
 	}
-	a.open = false
+	w.head, a.open = head, false
 	w.marking.Unlock()
 	return nil
 }

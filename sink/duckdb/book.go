@@ -63,7 +63,7 @@ func (w *Writer) takeOver(ctx context.Context, me checkpoint.Owner) error {
 	if err != nil {
 		return w.explain("take over pipeline "+w.cfg.Pipeline, err)
 	}
-	w.epoch = mark.Epoch
+	w.epoch, w.head = mark.Epoch, mark
 	w.applied.Store(&mark.Position)
 	return nil
 }
@@ -194,6 +194,7 @@ func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 	if err != nil {
 		return w.explain("save the mark", err)
 	}
+	w.head = m
 	w.applied.Store(&m.Position)
 	return nil
 }
@@ -239,33 +240,23 @@ func (w *Writer) saveTable(ctx context.Context, c *conn, t checkpoint.Table) err
 	return err
 }
 
-// advance moves the mark to the batch's end inside the batch's transaction.
-func (w *Writer) advance(ctx context.Context, c *conn, b *sink.Batch) error {
-	marks := w.bookTable("marks")
-	n, err := c.run(ctx, "CREATE OR REPLACE TEMP TABLE mark AS SELECT * FROM "+marks+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
-	if err != nil {
-		return err
+// advance moves the mark to the batch's end inside the batch's transaction. The
+// head is known, because only this process writes it; marking is held.
+func (w *Writer) advance(ctx context.Context, c *conn, b *sink.Batch) (checkpoint.Mark, error) {
+	m := w.head
+	m.Position = b.Position
+	if !b.CommitTime.IsZero() { // a quiet point keeps the newest transaction's time
+		m.CommitTime = b.CommitTime
 	}
-	if n, err = c.run(ctx, "DELETE FROM "+marks+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch); err != nil {
-		return err
-	}
-	if n != 1 {
-		return w.fenced()
-	}
-	commit := "make_timestamptz($2)"
-	if b.CommitTime.IsZero() { // a quiet point keeps the newest transaction's time
-		commit = "coalesce(make_timestamptz($2), commit_time)"
-	}
-	if _, err := c.run(ctx, "INSERT INTO "+marks+" SELECT pipeline, phase, system, timeline, source_database, slot, $1, "+commit+", epoch FROM "+stageName("mark"),
-		b.Position.String(), commitMicros(b.CommitTime)); err != nil {
-		return err
+	if err := w.replaceMark(ctx, c, m); err != nil {
+		return m, err
 	}
 	for _, name := range b.Live {
 		if err := w.setLive(ctx, c, name); err != nil {
-			return err
+			return m, err
 		}
 	}
-	return nil
+	return m, nil
 }
 
 func (w *Writer) setLive(ctx context.Context, c *conn, name change.Name) error {

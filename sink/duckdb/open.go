@@ -76,7 +76,8 @@ type Writer struct {
 
 	catalog string // the engine's name for the file; set with db
 
-	marking sync.Mutex // one transaction that writes the mark at a time
+	marking sync.Mutex      // one transaction that writes the mark at a time; guards head
+	head    checkpoint.Mark // the mark's head as committed; its Tables are not kept up
 
 	apply   applier
 	applied atomic.Pointer[change.Position]
