@@ -19,7 +19,8 @@ import (
 type applier struct {
 	w        *Writer
 	conn     *conn
-	open     bool           // a transaction is open; marking is held
+	open     bool           // a transaction is open
+	began    int64          // Writer.changed when it began
 	inPieces bool           // of one source transaction that comes in pieces
 	undo     map[string]int // type 2 targets with an undo table, by name
 }
@@ -59,6 +60,9 @@ func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
 	}
 	for i := range b.Targets {
 		t := &b.Targets[i]
+		if err := a.sees(t.Target.Name); err != nil {
+			return err
+		}
 		s, err := w.shape(ctx, t.Target)
 		if err != nil {
 			return err
@@ -78,14 +82,57 @@ func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
 	if b.More {
 		return nil
 	}
-	if err := w.advance(ctx, a.conn, b); err != nil {
+	return w.commit(ctx, b)
+}
+
+// commit moves the mark to the batch's end and commits both.
+func (w *Writer) commit(ctx context.Context, b *sink.Batch) error {
+	a := &w.apply
+	w.marking.Lock()
+	defer w.marking.Unlock()
+	at := b.CommitTime
+	if at.IsZero() { // a quiet point keeps the newest transaction's time
+		at = w.commitTime
+	}
+	if err := w.replacePosition(ctx, a.conn, b.Position, at); err != nil {
 		return err
+	}
+	if !a.inPieces {
+		if err := w.setAllLive(ctx, a.conn, b.Live); err != nil {
+			return err
+		}
 	}
 	if _, err := a.conn.exec(ctx, "COMMIT"); err != nil {
 		return err
 	}
-	a.open = false
-	w.marking.Unlock()
+	w.commitTime, a.open = at, false
+	if !a.inPieces || len(b.Live) == 0 {
+		return nil
+	}
+	// A transaction in pieces is long and does not see the row of a table whose
+	// copy ended meanwhile. Should we die here, the table is still catching at a
+	// mark that has reached it, which the next start finds.
+	return inTransaction(ctx, a.conn, func() error { return w.setAllLive(ctx, a.conn, b.Live) })
+}
+
+func (w *Writer) setAllLive(ctx context.Context, c *conn, names []change.Name) error {
+	for _, name := range names {
+		if err := w.setLive(ctx, c, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// touched notes that a target was loaded, made or altered.
+func (w *Writer) touched(n change.Name) { w.changes.Store(n, w.changed.Add(1)) }
+
+// sees refuses to go on where the open transaction began before the target's
+// newest Load or Create: it would not see their rows and columns.
+func (a *applier) sees(n change.Name) error {
+	if at, ok := a.w.changes.Load(n); ok && at.(int64) > a.began {
+		return fault.Retry(nil, "target %s was loaded or altered while the transaction was open", n)
+	}
 	return nil
 }
 
@@ -103,9 +150,8 @@ func (a *applier) begin(ctx context.Context, w *Writer, more bool) error {
 	if err := w.roomLeft(); err != nil {
 		return err
 	}
-	w.marking.Lock()
+	a.began = w.changed.Load()
 	if _, err := a.conn.exec(ctx, "BEGIN"); err != nil {
-		w.marking.Unlock()
 		return err
 	}
 	a.open, a.inPieces, a.undo = true, more, map[string]int{}
@@ -135,7 +181,6 @@ func (w *Writer) abandon() {
 		// to roll back, and that is all ROLLBACK would say.
 		_, _ = a.conn.exec(context.Background(), "ROLLBACK")
 		a.open = false
-		w.marking.Unlock()
 	}
 	a.conn.close()
 	a.conn = nil

@@ -12,18 +12,23 @@ import (
 	"tailrace/checkpoint"
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
-	"tailrace/sink"
 )
 
 // Bookkeeping lives in schema _tailrace, without keys or indexes: a row is
 // replaced by DELETE + INSERT. An UPDATE in place would stop every checkpoint
 // while a reader's transaction is open.
+//
+// The mark is in two tables, so that Save, which seldom moves the position, and
+// a batch, which moves nothing else, can be written beside each other: the engine
+// fails the second of two transactions that replace one row.
 const bookSchema = "_tailrace"
 
 // bookTables are the definitions, by name.
 var bookTables = [...][2]string{
-	{"marks", "pipeline VARCHAR, phase VARCHAR, system VARCHAR, timeline BIGINT, source_database VARCHAR, slot VARCHAR, position VARCHAR, commit_time TIMESTAMPTZ, epoch BIGINT"},
+	{"marks", "pipeline VARCHAR, phase VARCHAR, system VARCHAR, timeline BIGINT, source_database VARCHAR, slot VARCHAR, epoch BIGINT"},
+	{"positions", "pipeline VARCHAR, position VARCHAR, commit_time TIMESTAMPTZ, epoch BIGINT"},
 	{"tables", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, source_schema VARCHAR, source_table VARCHAR, source_id BIGINT, phase VARCHAR, since VARCHAR, reason VARCHAR"},
+	{"made", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR"},
 	{"owners", "pipeline VARCHAR, epoch BIGINT, host VARCHAR, boot_id VARCHAR, pid BIGINT, started BIGINT, instance VARCHAR, since TIMESTAMPTZ"},
 }
 
@@ -47,10 +52,16 @@ func (w *Writer) takeOver(ctx context.Context, me checkpoint.Owner) error {
 			return err
 		}
 		mark.Epoch++
-		if _, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("marks")+" WHERE pipeline = $1", w.cfg.Pipeline); err != nil {
+		for _, table := range []string{"marks", "positions"} {
+			if _, err := w.book.run(ctx, "DELETE FROM "+w.bookTable(table)+" WHERE pipeline = $1", w.cfg.Pipeline); err != nil {
+				return err
+			}
+		}
+		w.epoch = mark.Epoch
+		if err := w.insertHead(ctx, mark); err != nil {
 			return err
 		}
-		if err := w.insertMark(ctx, w.book, mark); err != nil {
+		if err := w.insertPosition(ctx, w.book, mark.Position, mark.CommitTime); err != nil {
 			return err
 		}
 		if err := w.deleteOwner(ctx); err != nil {
@@ -63,7 +74,7 @@ func (w *Writer) takeOver(ctx context.Context, me checkpoint.Owner) error {
 	if err != nil {
 		return w.explain("take over pipeline "+w.cfg.Pipeline, err)
 	}
-	w.epoch = mark.Epoch
+	w.commitTime = mark.CommitTime
 	w.applied.Store(&mark.Position)
 	return nil
 }
@@ -139,7 +150,7 @@ func (w *Writer) readMark(ctx context.Context, c *conn) (m checkpoint.Mark, err 
 		}
 		m.Epoch, err = strconv.ParseInt(*cells[7], 10, 64)
 		return err
-	}, "SELECT phase, system, timeline, source_database, slot, position, epoch_us(commit_time), epoch FROM "+w.bookTable("marks")+" WHERE pipeline = $1", w.cfg.Pipeline)
+	}, "SELECT m.phase, m.system, m.timeline, m.source_database, m.slot, p.position, epoch_us(p.commit_time), m.epoch FROM "+w.bookTable("marks")+" AS m JOIN "+w.bookTable("positions")+" AS p USING (pipeline) WHERE pipeline = $1", w.cfg.Pipeline)
 	if err != nil {
 		return m, err
 	}
@@ -170,7 +181,8 @@ func parsePosition(text string) (change.Position, error) {
 	return p, nil
 }
 
-// Save replaces the mark's head and upserts tables, in one durable transaction.
+// Save replaces the mark's head, and the position where there is one, and
+// upserts tables, in one durable transaction.
 func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 	if err := w.mustOwn(); err != nil {
 		return err
@@ -179,10 +191,21 @@ func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 	defer w.marking.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	m.Epoch = w.epoch
 	err := inTransaction(ctx, w.book, func() error {
-		if err := w.replaceMark(ctx, w.book, m); err != nil {
+		n, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("marks")+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
+		if err != nil {
 			return err
+		}
+		if n != 1 {
+			return w.fenced()
+		}
+		if err := w.insertHead(ctx, m); err != nil {
+			return err
+		}
+		if !m.Position.IsZero() {
+			if err := w.replacePosition(ctx, w.book, m.Position, m.CommitTime); err != nil {
+				return err
+			}
 		}
 		for _, t := range m.Tables {
 			if err := w.saveTable(ctx, w.book, t); err != nil {
@@ -194,30 +217,38 @@ func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 	if err != nil {
 		return w.explain("save the mark", err)
 	}
-	w.applied.Store(&m.Position)
+	if !m.Position.IsZero() {
+		w.commitTime = m.CommitTime
+		w.applied.Store(&m.Position)
+	}
 	return nil
-}
-
-// replaceMark rewrites the mark's head, fenced: the row must carry our epoch.
-func (w *Writer) replaceMark(ctx context.Context, c *conn, m checkpoint.Mark) error {
-	n, err := c.run(ctx, "DELETE FROM "+w.bookTable("marks")+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
-	if err != nil {
-		return err
-	}
-	if n != 1 {
-		return w.fenced()
-	}
-	return w.insertMark(ctx, c, m)
 }
 
 func (w *Writer) fenced() error {
 	return fmt.Errorf("the mark of pipeline %s no longer carries epoch %d: %w", w.cfg.Pipeline, w.epoch, fault.ErrFenced)
 }
 
-func (w *Writer) insertMark(ctx context.Context, c *conn, m checkpoint.Mark) error {
-	_, err := c.run(ctx, "INSERT INTO "+w.bookTable("marks")+" VALUES ($1, $2, $3, $4, $5, $6, $7, make_timestamptz($8), $9)",
-		w.cfg.Pipeline, string(m.Phase), m.Source.System, int64(m.Source.Timeline), m.Source.Database, m.Slot,
-		m.Position.String(), commitMicros(m.CommitTime), m.Epoch)
+func (w *Writer) insertHead(ctx context.Context, m checkpoint.Mark) error {
+	_, err := w.book.run(ctx, "INSERT INTO "+w.bookTable("marks")+" VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		w.cfg.Pipeline, string(m.Phase), m.Source.System, int64(m.Source.Timeline), m.Source.Database, m.Slot, w.epoch)
+	return err
+}
+
+// replacePosition moves the position, fenced: its row must carry our epoch.
+func (w *Writer) replacePosition(ctx context.Context, c *conn, p change.Position, commit time.Time) error {
+	n, err := c.run(ctx, "DELETE FROM "+w.bookTable("positions")+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return w.fenced()
+	}
+	return w.insertPosition(ctx, c, p, commit)
+}
+
+func (w *Writer) insertPosition(ctx context.Context, c *conn, p change.Position, commit time.Time) error {
+	_, err := c.run(ctx, "INSERT INTO "+w.bookTable("positions")+" VALUES ($1, $2, make_timestamptz($3), $4)",
+		w.cfg.Pipeline, p.String(), commitMicros(commit), w.epoch)
 	return err
 }
 
@@ -231,7 +262,7 @@ func commitMicros(t time.Time) any {
 
 func (w *Writer) saveTable(ctx context.Context, c *conn, t checkpoint.Table) error {
 	if _, err := c.run(ctx, "DELETE FROM "+w.bookTable("tables")+" WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3",
-		w.cfg.Pipeline, t.Target.Schema, t.Target.Table); err != nil {
+		w.cfg.Pipeline, t.Target.Schema, t.Target.Table); err != nil || t.Phase == checkpoint.None {
 		return err
 	}
 	_, err := c.run(ctx, "INSERT INTO "+w.bookTable("tables")+" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
@@ -239,35 +270,7 @@ func (w *Writer) saveTable(ctx context.Context, c *conn, t checkpoint.Table) err
 	return err
 }
 
-// advance moves the mark to the batch's end inside the batch's transaction.
-func (w *Writer) advance(ctx context.Context, c *conn, b *sink.Batch) error {
-	marks := w.bookTable("marks")
-	n, err := c.run(ctx, "CREATE OR REPLACE TEMP TABLE mark AS SELECT * FROM "+marks+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
-	if err != nil {
-		return err
-	}
-	if n, err = c.run(ctx, "DELETE FROM "+marks+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch); err != nil {
-		return err
-	}
-	if n != 1 {
-		return w.fenced()
-	}
-	commit := "make_timestamptz($2)"
-	if b.CommitTime.IsZero() { // a quiet point keeps the newest transaction's time
-		commit = "coalesce(make_timestamptz($2), commit_time)"
-	}
-	if _, err := c.run(ctx, "INSERT INTO "+marks+" SELECT pipeline, phase, system, timeline, source_database, slot, $1, "+commit+", epoch FROM "+stageName("mark"),
-		b.Position.String(), commitMicros(b.CommitTime)); err != nil {
-		return err
-	}
-	for _, name := range b.Live {
-		if err := w.setLive(ctx, c, name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
+// setLive brings a target from catching to live.
 func (w *Writer) setLive(ctx context.Context, c *conn, name change.Name) error {
 	tables := w.bookTable("tables")
 	where := " WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3"

@@ -50,6 +50,7 @@ func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bo
 	if err != nil {
 		return 0, w.explain("load "+t.Name.String(), err)
 	}
+	w.touched(t.Name)
 	return rows, nil
 }
 

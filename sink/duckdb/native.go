@@ -180,7 +180,7 @@ func (s *statement) bind(args []any) error {
 			return fmt.Errorf("bind a parameter of type %T", arg)
 		}
 		if state == mapping.StateError {
-			return engineError(mapping.PrepareError(s.handle))
+			return fmt.Errorf("bind parameter %d, a %T: the engine refuses it (a text that is not UTF-8?)", at, arg)
 		}
 	}
 	return nil

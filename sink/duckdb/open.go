@@ -76,7 +76,11 @@ type Writer struct {
 
 	catalog string // the engine's name for the file; set with db
 
-	marking sync.Mutex // one transaction that writes the mark at a time
+	marking    sync.Mutex // held while a transaction that writes the mark commits; guards commitTime
+	commitTime time.Time  // of the mark as committed
+
+	changes sync.Map     // change.Name -> int64: number of the newest Load or Create of a target
+	changed atomic.Int64 // the newest such number
 
 	apply   applier
 	applied atomic.Pointer[change.Position]
@@ -369,6 +373,8 @@ func (w *Writer) explain(op string, err error) error {
 	case isEngine && (e.Type == engine.ErrorTypeConstraint || e.Type == engine.ErrorTypeConversion || e.Type == engine.ErrorTypeInvalidInput || e.Type == engine.ErrorTypeOutOfRange):
 		return &fault.Error{Kind: fault.Operator, Op: op, Err: errors.New(withheld(e)),
 			Remedy: "compare the target's definition with the source table's; resync the table if it was changed by hand"}
+	case isEngine && e.Type == engine.ErrorTypeTransaction && strings.Contains(text, "onflict"):
+		return refuse(fault.Transient, err, "")
 	case isEngine && e.Type == engine.ErrorTypeFatal:
 		return refuse(fault.Transient, err, "")
 	}

@@ -14,8 +14,14 @@ import (
 	"tailrace/sink"
 )
 
-// Binary reports whether the binary form of t can be decoded.
-func (w *Writer) Binary(t change.Type) bool { return pgvalue.HasBinary(t) }
+// Binary reports whether the binary form of t can be decoded. An enum's is left
+// out, as by every destination: whether it is one is for the source to say.
+func (w *Writer) Binary(t change.Type) bool {
+	if t.Kind == change.Enum || t.Kind == change.Array && t.Elem != nil && t.Elem.Kind == change.Enum {
+		return false
+	}
+	return pgvalue.HasBinary(t)
+}
 
 // Plan compares the target with the file and changes nothing.
 func (w *Writer) Plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
@@ -58,7 +64,11 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		return p, w.explain("read target "+t.Name.String(), err)
 	}
 	p.Rows = n > 0
-	w.compare(&p, t, &rel)
+	ours, err := w.made(ctx, rel.schema, rel.table)
+	if err != nil {
+		return p, err
+	}
+	w.compare(&p, t, &rel, ours)
 	return p, nil
 }
 
@@ -105,8 +115,9 @@ func wantedNames(t *scd.Target) []string {
 	return names
 }
 
-// compare finds what an existing table lacks, and what stands against it.
-func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation) {
+// compare finds what an existing table lacks, and what stands against it. A
+// table of ours gets new columns; somebody else's is never altered.
+func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation, ours bool) {
 	name := w.qualify(rel.schema, rel.table)
 	block := func(remedy, format string, args ...any) {
 		p.Problems = append(p.Problems, sink.Finding{Blocks: true, What: fmt.Sprintf(format, args...), Remedy: remedy})
@@ -116,17 +127,41 @@ func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation) {
 			"target %s is there under the name %s.%s", t.Name, rel.schema, rel.table)
 		return
 	}
+	_, starts := rel.find(scd.StartColumn)
+	_, ends := rel.find(scd.EndColumn)
+	if history := t.Kind == scd.Type2; (starts && ends) != history {
+		block("DROP TABLE "+name+"; or give the flow another target", "target %s keeps another kind of past: it %s the columns %s and %s",
+			t.Name, map[bool]string{true: "lacks", false: "has"}[history], scd.StartColumn, scd.EndColumn)
+		return
+	}
 	wanted := map[string]bool{}
 	for i := range t.Columns {
 		col := &t.Columns[i]
 		wanted[col.Name] = true
-		w.compareColumn(p, name, t, rel, col.Name, col.Type, typeFor(col.Type), col.Key, block)
+		there, ok := rel.find(col.Name)
+		switch {
+		case ok && !there.typ.takes(col.Type):
+			block(retype(name, col.Name, typeFor(col.Type)), "column %s of target %s has type %s, which cannot hold every %s", quote(col.Name), t.Name, there.spelling, col.Type.Name)
+		case ok:
+		case rel.twin(col.Name) != "":
+			block(fmt.Sprintf("ALTER TABLE %s RENAME COLUMN %s TO %s;", name, quote(rel.twin(col.Name)), quote(col.Name)),
+				"column %s of target %s is spelled %s there", quote(col.Name), t.Name, quote(rel.twin(col.Name)))
+		default:
+			add := fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s;", name, quote(col.Name), typeFor(col.Type))
+			if ours && !col.Key {
+				p.DDL = append(p.DDL, add)
+			} else {
+				block(add, "target %s has no column %s", t.Name, quote(col.Name))
+			}
+		}
 	}
 	if t.Kind == scd.Type2 {
 		for _, c := range []string{scd.StartColumn, scd.EndColumn} {
 			wanted[c] = true
 			tc := timeColumn(c)
-			w.compareColumn(p, name, t, rel, c, tc.source, tc.typ, true, block)
+			if there, _ := rel.find(c); there.typ != tc.typ {
+				block(retype(name, c, tc.typ), "column %s of target %s has type %s", quote(c), t.Name, there.spelling)
+			}
 		}
 	}
 	for _, c := range rel.cols {
@@ -137,27 +172,23 @@ func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation) {
 	}
 }
 
-func (w *Writer) compareColumn(p *sink.Plan, name string, t *scd.Target, rel *relation, col string, source change.Type, want columnType, needed bool, block func(remedy, format string, args ...any)) {
-	there, ok := rel.find(col)
-	if !ok {
-		for _, c := range rel.cols {
-			if fold(c.name) == fold(col) {
-				block(fmt.Sprintf("ALTER TABLE %s RENAME COLUMN %s TO %s;", name, quote(c.name), quote(col)),
-					"column %s of target %s is spelled %s there", quote(col), t.Name, quote(c.name))
-				return
-			}
+// twin returns the column whose name differs from name by case alone, or "".
+func (r *relation) twin(name string) string {
+	for _, c := range r.cols {
+		if fold(c.name) == fold(name) {
+			return c.name
 		}
-		add := fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s;", name, quote(col), want)
-		if needed && p.Rows {
-			block("drop the table, or give the flow another target", "target %s holds rows but lacks column %s, which its key or history needs", t.Name, quote(col))
-			return
-		}
-		p.DDL = append(p.DDL, add)
-		return
 	}
-	if !there.typ.takes(source) || (col == scd.StartColumn || col == scd.EndColumn) && there.typ != want {
-		block(retype(name, col, want), "column %s of target %s has type %s, which cannot hold every %s", quote(col), t.Name, there.spelling, source.Name)
+	return ""
+}
+
+// made reports whether this pipeline made the table.
+func (w *Writer) made(ctx context.Context, schema, table string) (bool, error) {
+	if exists, err := w.hasBook(ctx, w.book); err != nil || !exists {
+		return false, w.explain("read the bookkeeping", err)
 	}
+	n, err := w.book.number(ctx, "SELECT count(*) FROM "+w.bookTable("made")+" WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3", w.cfg.Pipeline, schema, table)
+	return n > 0, w.explain("read the bookkeeping", err)
 }
 
 // createStatements makes the table, and its schema where asked.
@@ -223,7 +254,12 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 				return err
 			}
 		}
-		return nil
+		if p.Exists {
+			return nil
+		}
+		_, err := w.book.run(ctx, "INSERT INTO "+w.bookTable("made")+" VALUES ($1, $2, $3)", w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
+		return err
 	})
+	w.touched(t.Name)
 	return w.explain("create target "+t.Name.String(), err)
 }

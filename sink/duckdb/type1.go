@@ -126,7 +126,13 @@ func (a *applier) type1(ctx context.Context, s *shape, r *scd.Round) error {
 			return err
 		}
 	}
-	if _, err := a.conn.exec(ctx, s.deleteStaged(st.nullKey)); err != nil {
+	lists := 0
+	for _, n := range []int{len(r.Deletes), len(r.Moves), len(r.Moves), len(r.Inserts), len(r.Upserts), len(r.Patches)} {
+		if n > 0 {
+			lists++
+		}
+	}
+	if _, err := a.conn.exec(ctx, s.deleteStaged(st.nullKey, lists > 1)); err != nil {
 		return err
 	}
 	if written > 0 {
@@ -197,8 +203,14 @@ func (a *applier) appendRows(ctx context.Context, s *shape, r *scd.Round) error 
 	return err
 }
 
-func (s *shape) deleteStaged(nulls bool) string {
-	return fmt.Sprintf("DELETE FROM %s AS t USING %s AS s WHERE %s", s.name, stageName("stage"), s.targetKey(nulls, "s."))
+// deleteStaged deletes the rows whose key is staged. Keys may stand twice only
+// across lists; a primary key's index fails on a row that is deleted twice.
+func (s *shape) deleteStaged(nulls, twice bool) string {
+	from := stageName("stage")
+	if twice {
+		from = fmt.Sprintf("(SELECT DISTINCT %s FROM %s)", s.keyList(", ", func(i int) string { return c("", i) }), from)
+	}
+	return fmt.Sprintf("DELETE FROM %s AS t USING %s AS s WHERE %s", s.name, from, s.targetKey(nulls, "s."))
 }
 
 func (s *shape) insertStaged(all bool) string {

@@ -34,7 +34,7 @@ func AppendFloat(dst []byte, f float64, bits int) []byte {
 		sci = strconv.AppendFloat(buf[:0], f, 'e', digitsBefore(sci, e), bits)
 	}
 	e := exponentAt(sci)
-	exp, _ := strconv.Atoi(str(sci[e+1:]))
+	exp, _ := strconv.Atoi(string(sci[e+1:]))
 	limit := 15
 	if bits == 32 {
 		limit = 6
@@ -107,7 +107,7 @@ func onEdge(sci []byte, f float64, bits int) bool {
 		lo, hi = math.Nextafter(a, 0), math.Nextafter(a, math.MaxFloat64)
 	}
 	var text, mid big.Rat
-	if _, ok := text.SetString(str(sci)); !ok {
+	if _, ok := text.SetString(string(sci)); !ok {
 		return false
 	}
 	text.Abs(&text)

@@ -1,0 +1,10 @@
+package postgres
+
+import (
+	"os"
+	"testing"
+
+	"tailrace/internal/dbtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(dbtest.Main(m)) }
