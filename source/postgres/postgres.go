@@ -46,6 +46,7 @@ type Source struct {
 	confirmed  atomic.Uint64 // told, or to be told, to the server as flushed
 	confirmNow chan struct{} // of one: confirmed has moved
 
+	eager   bool          // measurements only: read without pauses
 	silence time.Duration // least time without a byte before the server counts as gone
 }
 
