@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -118,4 +119,35 @@ func readAll(b *testing.B, f *fixture, want int) (wall, own, sender time.Duratio
 		b.Fatalf("%d rows of %d", rows, want)
 	}
 	return wall, own, sender
+}
+
+// BenchmarkLatency measures, at 500 one-row transactions a second on an otherwise
+// idle pipeline, the time from the source's COMMIT returning to the change being
+// handed on.
+func BenchmarkLatency(b *testing.B) {
+	server := dbtest.Postgres(b)
+	f := begun(b, server, "CREATE TABLE lat (id int PRIMARY KEY, n int)", "INSERT INTO lat VALUES (1, 0)")
+	arrived := make(chan time.Time, 1<<16)
+	followWith(b, f.source, f.from, source.FollowOptions{}, func(_ context.Context, seg *change.Segment) error {
+		now := time.Now()
+		for i := range seg.Txs {
+			if len(seg.Txs[i].Changes) > 0 {
+				arrived <- now
+			}
+		}
+		return nil
+	})
+	conn := server.Connect(b, f.dsn)
+	var late []time.Duration
+	for b.Loop() {
+		if _, err := conn.Exec(context.Background(), "UPDATE lat SET n = n + 1"); err != nil {
+			b.Fatal(err)
+		}
+		done := time.Now()
+		late = append(late, (<-arrived).Sub(done))
+		time.Sleep(2 * time.Millisecond)
+	}
+	slices.Sort(late)
+	b.ReportMetric(float64(late[len(late)/2].Microseconds()), "p50-us")
+	b.ReportMetric(float64(late[len(late)*99/100].Microseconds()), "p99-us")
 }

@@ -46,7 +46,7 @@ var pinned = map[string]string{
 
 // config returns a configuration for one session of ours.
 func (s *Source) config() *pgconn.Config {
-	c := s.conn.Copy()
+	c := s.conn.Config.Copy()
 	delete(c.RuntimeParams, "options") // -c settings there would be beside the point
 	for k := range c.RuntimeParams {   // names of parameters ignore case
 		for p := range pinned {
@@ -102,11 +102,9 @@ func versionOf(conn *pgconn.PgConn) int {
 
 // connect opens an ordinary session.
 func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
-	c, err := pgx.ParseConfig("")
-	if err != nil {
-		return nil, fmt.Errorf("prepare a connection: %w", err)
-	}
+	c := s.conn.Copy()
 	c.Config = *s.config()
+	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	conn, err := pgx.ConnectConfig(ctx, c)
 	if err != nil {
 		return nil, s.safe("connect to the source", err)

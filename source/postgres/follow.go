@@ -132,7 +132,21 @@ func (s *Source) checkSlot(ctx context.Context, from change.Position) (distance 
 				"the slot is at %s, the destination at %s: the changes in between are gone (another consumer moved the slot, or the destination is older than it was)",
 				slot.Confirmed, from)
 		}
-		s.confirmed.Store(slot.Confirmed.Offset)
+		var end string
+		if err := conn.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&end); err != nil {
+			return fmt.Errorf("read the end of the log: %w", err)
+		}
+		head, err := change.ParsePosition(end)
+		if err != nil {
+			return err
+		}
+		if head.Before(from) {
+			return fault.Refuse("run `tailrace resync`, which copies the tables again from a new slot",
+				"the destination is at %s, but the source's log ends at %s: the source has lost work (restored, or failed over to a standby that was behind)", from, head)
+		}
+		// What was confirmed in an earlier run but not heard holds, as far as this one
+		// goes on from there.
+		s.confirmed.Store(max(slot.Confirmed.Offset, min(s.confirmed.Load(), from.Offset)))
 		distance = time.Hour
 		for range 3 {
 			begin := time.Now()
@@ -400,7 +414,7 @@ func (f *follower) logMessage(ctx context.Context, data []byte) error {
 		return fault.Corrupted("read the log after %s: %v", change.LSN(f.build.end), err)
 	}
 	b := &f.build
-	if m.Kind != pgoutput.Begin && !b.open {
+	if m.Kind != pgoutput.Begin && m.Kind != pgoutput.Logical && !b.open {
 		return fault.Corrupted("the log has a message of kind %q outside a transaction after %s", m.Kind, change.LSN(b.end))
 	}
 	switch m.Kind {
@@ -413,7 +427,7 @@ func (f *follower) logMessage(ctx context.Context, data []byte) error {
 		if m.Kind == pgoutput.Update && m.Old != nil && !m.OldIsKey && row.HasAbsent(m.NewCols) {
 			row = complete(row, m.Old)
 		}
-		b.add(change.Change{Op: change.Op(m.Kind), OldIsKey: m.OldIsKey, Table: t, Old: m.Old, New: row}, len(data))
+		b.add(change.Change{Op: change.Op(m.Kind), OldIsKey: m.OldIsKey, Table: t, Old: m.Old, New: row}, len(data)+frameBytes)
 	case pgoutput.Begin:
 		if b.open {
 			return fault.Corrupted("the log begins transaction %d inside transaction %d", m.XID, b.current.XID)
