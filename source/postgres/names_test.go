@@ -15,20 +15,17 @@ func TestNamesOfAPipelineAreValidStableAndDistinct(t *testing.T) {
 	for pipeline, want := range map[string]string{
 		"shop":         "tailrace_shop",
 		"2024_orders":  "tailrace_2024_orders",
-		"2024-orders":  "tailrace_2024_orders_d44ebea1",
-		"2024.orders":  "tailrace_2024_orders_7ad16c96",
-		"Shop":         "tailrace_shop_9ba6f8dd",
-		`a"; DROP --`:  "tailrace_a___drop____dd6d0d26",
-		"größe":        "tailrace_gr__e_39ed6ad4",
-		"日本":           "tailrace____49af4ab6",
-		"o'brien":      "tailrace_o_brien_3b5f5a1b",
+		"2024-orders":  "tailrace_2024_orders_bbedcd7e",
+		"2024.orders":  "tailrace_2024_orders_93c32075",
+		"Shop":         "tailrace_shop_d00aae6b",
+		`a"; DROP --`:  "tailrace_a___drop____9d6bdd0b",
+		"größe":        "tailrace_gr__e_d353a267",
+		"日本":           "tailrace____cf2abf0c",
+		"o'brien":      "tailrace_o_brien_65b87174",
 		"_":            "tailrace__",
-		"a\x00b\nc\\d": "tailrace_a_b_c_d_7a5be8c0",
+		"a\x00b\nc\\d": "tailrace_a_b_c_d_c0b0ebcc",
 	} {
-		got := nameAll(Config{Pipeline: pipeline}).slot
-		if !strings.HasPrefix(want, got[:len(got)-8]) && got != want {
-			t.Errorf("%q: %s, want the make of %s", pipeline, got, want)
-		}
+		wantText(t, pipeline, nameAll(Config{Pipeline: pipeline}).slot, want)
 	}
 	valid := regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 	seen := map[string]string{}
