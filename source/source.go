@@ -48,6 +48,12 @@ type Source interface {
 	// answers continue meanwhile. The caller owns what it was given.
 	Follow(ctx context.Context, from change.Position, o FollowOptions, out func(context.Context, *change.Segment) error) error
 
+	// Watch looks at the catalogue while Follow runs: tables that lost what updates
+	// and deletes need are taken out of our publication, so that the application's
+	// statements do not fail, and are returned for parking. It may be called beside
+	// Follow.
+	Watch(ctx context.Context) ([]Loss, error)
+
 	// Confirm tells the source, soon and at the latest with the next status, that
 	// everything up to p is durable in the destination. Never goes backwards.
 	Confirm(p change.Position)
@@ -115,6 +121,10 @@ type State struct {
 	Head     change.Position
 	// PublicationsMissing lists publications of ours that do not exist.
 	PublicationsMissing []string
+	// Published lists the tables in publications of our own making, by identifier. A
+	// followed table that is not among them was taken out by somebody: its changes
+	// since then are in no stream. nil: the publications are not ours.
+	Published []uint32
 	// PublicationNewer is set when a publication was made after the slot: the slot
 	// can never be read with it.
 	PublicationNewer bool
@@ -132,6 +142,15 @@ type SlotState struct {
 	Confirmed change.Position // confirmed flush position
 	Restart   change.Position
 	Retained  int64 // bytes of log kept for it
+}
+
+// Loss is a followed table whose replica identity stopped serving.
+type Loss struct {
+	Table   change.Name
+	ID      uint32
+	Reason  string
+	Remedy  string
+	Removed bool // taken out of our publication: its updates and deletes work again, and are not seen
 }
 
 // Finding is one result of Check, with its remedy.

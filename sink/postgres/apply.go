@@ -161,6 +161,7 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 	if b.More {
 		return a.flush(ctx)
 	}
+	fault.KillPoint("rows written")
 	if slices.ContainsFunc(a.jobs, func(j job) bool { return j.rows >= 0 }) {
 		if err := a.flush(ctx); err != nil { // a count is known after its statement: it must not be after COMMIT
 			return err

@@ -75,7 +75,7 @@ SELECT (SELECT ctid FROM u), 1 / (SELECT count(*) FROM u)`
 	stateSQL  = `SELECT epoch, phase, position, extract(epoch FROM commit_time) * 1000000, slot, source_system, source_timeline, source_database FROM _tailrace.marks WHERE pipeline = $1`
 	tablesSQL = `SELECT target_schema, target_table, source_schema, source_table, source_id, phase, since, reason FROM _tailrace.tables WHERE pipeline = $1 ORDER BY 1, 2`
 
-	saveMarkSQL = `UPDATE _tailrace.marks SET phase = $3, position = $4, commit_time = $5::timestamptz, slot = $6, source_system = $7, source_timeline = $8::bigint, source_database = $9
+	saveMarkSQL = `UPDATE _tailrace.marks SET phase = $3, position = CASE WHEN $4 = '0/0' THEN position ELSE $4 END, commit_time = CASE WHEN $4 = '0/0' THEN commit_time ELSE $5::timestamptz END, slot = $6, source_system = $7, source_timeline = $8::bigint, source_database = $9
 WHERE pipeline = $1 AND epoch = $2::bigint RETURNING 1`
 	saveTableSQL = `INSERT INTO _tailrace.tables VALUES ($1, $2, $3, $4, $5, $6::bigint, $7, $8, $9)
 ON CONFLICT (pipeline, target_schema, target_table) DO UPDATE SET source_schema = excluded.source_schema, source_table = excluded.source_table,
@@ -190,8 +190,10 @@ func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 		return w.explain(ctx, err, "save the pipeline's mark", nil)
 	}
 	w.mu.Lock()
-	w.applied = m.Position
-	w.durables.restart()
+	if !m.Position.IsZero() {
+		w.applied = m.Position
+		w.durables.restart()
+	}
 	w.mu.Unlock()
 	return nil
 }
@@ -215,7 +217,12 @@ func (w *Writer) save(ctx context.Context, s *session, epoch int64, m checkpoint
 	return s.exec(ctx, "COMMIT")
 }
 
+// saveTable remembers a table's state; one without a phase is forgotten.
 func saveTable(ctx context.Context, s *session, pipeline string, t checkpoint.Table) error {
+	if t.Phase == checkpoint.None {
+		_, err := s.query(ctx, "DELETE FROM _tailrace.tables WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3", pipeline, t.Target.Schema, t.Target.Table)
+		return err
+	}
 	_, err := s.query(ctx, saveTableSQL, pipeline, t.Target.Schema, t.Target.Table, t.Source.Schema, t.Source.Table, t.ID, string(t.Phase), t.Since, t.Reason)
 	return err
 }

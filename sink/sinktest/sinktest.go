@@ -12,6 +12,7 @@ package sinktest
 import (
 	"testing"
 
+	"tailrace/internal/change"
 	"tailrace/sink"
 )
 
@@ -57,6 +58,9 @@ type Features struct {
 	CaseTwins bool
 	// Secondary: CREATE UNIQUE INDEX on columns beside the key is enforced.
 	Secondary bool
+	// Refuses says which values of the list have no place in the column made for
+	// their type and are refused by name; nil: none.
+	Refuses func(typ change.Type, text string) bool
 	// SourceText: a stored value printed as text is PostgreSQL's text for the value.
 	SourceText bool
 }

@@ -1,0 +1,116 @@
+package checkpoint
+
+import (
+	"fmt"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+)
+
+// SourceState is what Decide needs to know of the source.
+type SourceState struct {
+	Identity             Identity
+	SlotName             string
+	SlotExists           bool
+	SlotProblem          string // it is not a slot we could read: physical, another database's...
+	SlotLost             bool   // its log is gone
+	SlotLostWhy          string
+	Confirmed            change.Position // the slot's confirmed position
+	Head                 change.Position // newest position of the source's log
+	PublicationsMissing  []string
+	PublicationNewer     bool
+	PublicationNewerName string
+}
+
+// Action is what to do first.
+type Action uint8
+
+const (
+	Hydrate    Action = iota // make the slot and copy everything
+	ResumeCopy               // copy the tables that are not finished under a new snapshot, then follow
+	Follow                   // stream from the mark
+)
+
+func (a Action) String() string { return [...]string{"hydrate", "resume copy", "follow"}[a] }
+
+// Decision says where to begin.
+type Decision struct {
+	Action   Action
+	From     change.Position // Follow, ResumeCopy: the mark's position
+	DropSlot bool            // Hydrate: a slot of ours from a start that died is in the way
+}
+
+// Decide compares what the destination remembers with what the source holds. The
+// destination's mark is the truth (promise I1); the slot is only asked whether it
+// can still give everything after it. Anything that would leave a hole is refused
+// with a remedy, never repaired in silence. docs/lsn.md explains each case.
+func Decide(m Mark, s SourceState) (Decision, error) {
+	const again = "`tailrace run --overwrite` copies everything again into the same targets (a type 2 target begins a new history: rename it first to keep the old one)"
+	if s.SlotExists && s.SlotProblem != "" {
+		return Decision{}, fault.Refuse("drop that slot if nothing needs it, or choose another name with source.slot",
+			"replication slot %s cannot be used: %s", s.SlotName, s.SlotProblem)
+	}
+	switch m.Phase {
+	case None:
+		if s.SlotExists {
+			return Decision{}, fault.Refuse(
+				"if nothing else reads this slot, run `tailrace teardown` with this configuration and start again; otherwise give this pipeline another name",
+				"replication slot %s exists, but the destination has no mark of this pipeline: another destination may depend on the slot", s.SlotName)
+		}
+		return Decision{Action: Hydrate}, nil
+	case Creating:
+		return Decision{Action: Hydrate, DropSlot: s.SlotExists}, nil
+	case Copying, Live:
+	default:
+		return Decision{}, fault.Corrupted("read the mark: unknown phase %q", m.Phase)
+	}
+
+	switch {
+	case m.Source.System != s.Identity.System:
+		return Decision{}, fault.Refuse("point source.dsn at the right server; if the source was really replaced: "+again,
+			"the source is another server: system identifier %s, the mark was made on %s", s.Identity.System, m.Source.System)
+	case m.Source.Database != s.Identity.Database:
+		return Decision{}, fault.Refuse("point source.dsn at database "+m.Source.Database+"; if the source was really moved: "+again,
+			"the source is database %s, the mark was made on %s", s.Identity.Database, m.Source.Database)
+	case m.Source.Timeline != s.Identity.Timeline:
+		return Decision{}, fault.Refuse("the destination may hold transactions that the source lost in its restore or fail-over: "+again,
+			"the source is on timeline %d, the mark at %s was made on timeline %d", s.Identity.Timeline, m.Position, m.Source.Timeline)
+	case s.Head.Before(m.Position):
+		return Decision{}, fault.Refuse("the source was set back; the destination holds transactions it no longer has: "+again,
+			"the source's log ends at %s, before the mark at %s", s.Head, m.Position)
+	case !s.SlotExists:
+		return Decision{}, fault.Refuse("the changes since the mark cannot be read any more: "+again,
+			"replication slot %s is missing; the mark is at %s", s.SlotName, m.Position)
+	case s.SlotLost:
+		why := s.SlotLostWhy
+		if why != "" {
+			why = " (" + why + ")"
+		}
+		return Decision{}, fault.Refuse("the changes since the mark cannot be read any more: "+again+"; then raise max_slot_wal_keep_size on the source, or keep tailrace running",
+			"replication slot %s has lost its log%s; the mark is at %s", s.SlotName, why, m.Position)
+	case m.Position.Before(s.Confirmed):
+		return Decision{}, fault.Refuse("either the destination was restored from an older backup or something else read the slot: "+again,
+			"replication slot %s is confirmed up to %s, the destination's mark is at %s: the changes in between are gone", s.SlotName, s.Confirmed, m.Position)
+	case len(s.PublicationsMissing) > 0:
+		return Decision{}, fault.Refuse("a publication made now is not seen by the existing slot for older changes: "+again,
+			"publication %s is missing", fmt.Sprint(s.PublicationsMissing))
+	case s.PublicationNewer:
+		return Decision{}, fault.Refuse("the slot can never be read with it: "+again,
+			"publication %s was made after replication slot %s", s.PublicationNewerName, s.SlotName)
+	}
+	if m.Phase == Copying {
+		return Decision{Action: ResumeCopy, From: m.Position}, nil
+	}
+	return Decision{Action: Follow, From: m.Position}, nil
+}
+
+// Contains reports whether a table with this state already contains tx: then its
+// changes are dropped. A transaction in pieces whose end is not known yet is
+// judged by its BEGIN's final LSN, which is contained iff it lies before Since,
+// because Since is a record's boundary.
+func (t *Table) Contains(tx *change.Tx) bool {
+	if tx.Last {
+		return tx.End.Compare(t.Since) <= 0
+	}
+	return tx.Begin.Before(t.Since)
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tailrace/checkpoint"
+	"tailrace/internal/fault"
+	"tailrace/internal/pipeline"
+	"tailrace/sink"
+)
+
+func (a *app) checkCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "check",
+		Short: "Look for everything that would stop the pipeline; exit 1 if something does",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			env, err := a.load()
+			if err != nil {
+				return err
+			}
+			findings, err := env.check(cmd.Context())
+			if err != nil {
+				return err
+			}
+			blocking := 0
+			for _, f := range findings {
+				word := "note"
+				if f.Blocks {
+					word = "BLOCKS"
+					blocking++
+				}
+				fmt.Fprintf(a.out, "%-6s  %s\n", word, f.What)
+				if f.Remedy != "" {
+					fmt.Fprintf(a.out, "        remedy: %s\n", strings.ReplaceAll(f.Remedy, "\n", "\n        "))
+				}
+			}
+			if blocking > 0 {
+				fmt.Fprintf(a.out, "%d of %d findings block\n", blocking, len(findings))
+				a.code = fault.ExitFindings
+				return nil
+			}
+			fmt.Fprintf(a.out, "nothing blocks (%d notes)\n", len(findings))
+			return nil
+		},
+	}
+	return a.configured(c)
+}
+
+// check gathers the findings of all rooms; what cannot be looked at is an error.
+func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
+	src, err := e.openSource(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open the source: %w", err)
+	}
+	defer src.Close(ctx)
+	bound, findings, err := e.bind(ctx, src)
+	if err != nil {
+		if fault.KindOf(err) != fault.Operator || fault.RemedyOf(err) == "" {
+			return nil, err
+		}
+		findings = append(findings, asFinding(err))
+	}
+	atSource, err := src.Check(ctx, pipeline.Followed(bound))
+	if err != nil {
+		return nil, fmt.Errorf("check the source: %w", err)
+	}
+	for _, f := range atSource {
+		findings = append(findings, sink.Finding(f))
+	}
+	for _, b := range bound {
+		for _, n := range b.Notes {
+			findings = append(findings, sink.Finding{What: n})
+		}
+	}
+	dst, err := e.openSink(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open the destination: %w", err)
+	}
+	defer dst.Close(ctx)
+	mark, err := dst.State(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the mark: %w", err)
+	}
+	for _, b := range bound {
+		p, err := dst.Plan(ctx, b.Target)
+		if err != nil {
+			return nil, fmt.Errorf("look at target %s: %w", b.Target.Name, err)
+		}
+		findings = append(findings, p.Problems...)
+		if p.Rows && mark.Phase == checkpoint.None {
+			findings = append(findings, sink.Finding{
+				Blocks: true, What: fmt.Sprintf("target %s holds rows, and no mark says that they are this pipeline's", b.Target.Name),
+				Remedy: "empty or drop it, choose another target, or start with --overwrite to replace its rows",
+			})
+		}
+	}
+	state, err := src.State(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the source's state: %w", err)
+	}
+	if _, err := checkpoint.Decide(mark, pipeline.DecideState(state)); err != nil {
+		findings = append(findings, asFinding(err))
+	}
+	return findings, nil
+}
+
+func asFinding(err error) sink.Finding {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		what := f.Op
+		if f.Err != nil {
+			what += ": " + f.Err.Error()
+		}
+		return sink.Finding{Blocks: true, What: what, Remedy: f.Remedy}
+	}
+	return sink.Finding{Blocks: true, What: err.Error()}
+}
+
+func (a *app) planCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "plan",
+		Short: "Print what run would create or alter, and what is not replicated; changes nothing",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			env, err := a.load()
+			if err != nil {
+				return err
+			}
+			return a.plan(cmd.Context(), env)
+		},
+	}
+	return a.configured(c)
+}
+
+func (a *app) plan(ctx context.Context, env *environment) error {
+	src, err := env.openSource(ctx)
+	if err != nil {
+		return fmt.Errorf("open the source: %w", err)
+	}
+	defer src.Close(ctx)
+	bound, findings, err := env.bind(ctx, src)
+	if err != nil {
+		return err
+	}
+	dst, err := env.openSink(ctx)
+	if err != nil {
+		return fmt.Errorf("open the destination: %w", err)
+	}
+	defer dst.Close(ctx)
+	state, err := src.State(ctx)
+	if err != nil {
+		return fmt.Errorf("read the source's state: %w", err)
+	}
+	mark, err := dst.State(ctx)
+	if err != nil {
+		return fmt.Errorf("read the mark: %w", err)
+	}
+	fmt.Fprintln(a.out, "-- on the source")
+	statements, err := src.PlanPublications(ctx, pipeline.Followed(bound))
+	if err != nil {
+		return fmt.Errorf("plan the publications: %w", err)
+	}
+	for _, s := range statements {
+		fmt.Fprintf(a.out, "%s;\n", strings.TrimSuffix(s, ";"))
+	}
+	if state.Slot.Exists {
+		fmt.Fprintf(a.out, "-- replication slot %s exists\n", state.Slot.Name)
+	} else {
+		fmt.Fprintf(a.out, "-- create replication slot %s (pgoutput)\n", state.Slot.Name)
+	}
+	if d, err := checkpoint.Decide(mark, pipeline.DecideState(state)); err != nil {
+		fmt.Fprintf(a.out, "-- would be refused: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n-- "))
+	} else {
+		fmt.Fprintf(a.out, "-- then: %s\n", d.Action)
+	}
+	fmt.Fprintln(a.out, "\n-- in the destination")
+	for _, b := range bound {
+		p, err := dst.Plan(ctx, b.Target)
+		if err != nil {
+			return fmt.Errorf("look at target %s: %w", b.Target.Name, err)
+		}
+		kind := fmt.Sprintf("type %d", b.Target.Kind)
+		if b.Target.AppendOnly {
+			kind = "append-only"
+		}
+		fmt.Fprintf(a.out, "-- %s -> %s (%s)\n", b.Relation.Table.Name, b.Target.Name, kind)
+		for _, s := range p.DDL {
+			fmt.Fprintf(a.out, "%s;\n", strings.TrimSuffix(s, ";"))
+		}
+		for _, f := range p.Problems {
+			fmt.Fprintf(a.out, "-- problem: %s; remedy: %s\n", f.What, f.Remedy)
+		}
+		for _, n := range append(b.Notes, b.Relation.Notes...) {
+			fmt.Fprintf(a.out, "-- note: %s\n", n)
+		}
+	}
+	for _, f := range findings {
+		fmt.Fprintf(a.out, "-- %s; remedy: %s\n", f.What, f.Remedy)
+	}
+	return nil
+}

@@ -1,0 +1,7 @@
+//go:build noduckdb
+
+package main
+
+import "tailrace/sink"
+
+func openDuckDB(*environment) (sink.Writer, error) { return nil, errNoDuckDB }

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+
+	"tailrace/internal/config"
+	"tailrace/internal/fault"
+	"tailrace/internal/pipeline"
+	"tailrace/sink"
+	"tailrace/source"
+	sourcepg "tailrace/source/postgres"
+)
+
+// environment is a loaded configuration and what is made from it.
+type environment struct {
+	*config.Config
+	log *slog.Logger
+}
+
+func (a *app) load() (*environment, error) {
+	c, err := config.Load(a.configPath)
+	if err != nil {
+		return nil, err
+	}
+	return &environment{Config: c, log: newLogger(c, a.errs)}, nil
+}
+
+func newLogger(c *config.Config, w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		level = slog.LevelInfo // Validate has refused anything else
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+func (e *environment) openSource(context.Context) (source.Source, error) {
+	return sourcepg.New(sourcepg.Config{
+		DSN: e.Source.DSN.Reveal(), Pipeline: e.Pipeline,
+		Slot: e.Source.Slot, Publication: e.Source.Publication, Logger: e.log,
+	})
+}
+
+func (e *environment) openSink(context.Context) (sink.Writer, error) {
+	if e.Destination.Kind == "duckdb" {
+		return openDuckDB(e)
+	}
+	return openPostgres(e)
+}
+
+func (e *environment) defaultSchema() string {
+	switch {
+	case e.Destination.Schema != "":
+		return e.Destination.Schema
+	case e.Destination.Kind == "duckdb":
+		return "main"
+	default:
+		return "public"
+	}
+}
+
+// pipeline assembles the corridor's configuration.
+func (e *environment) pipeline(progress *progress) (pipeline.Config, error) {
+	me, err := sink.ThisProcess()
+	if err != nil {
+		return pipeline.Config{}, fmt.Errorf("identify this process: %w", err)
+	}
+	return pipeline.Config{
+		Name: e.Pipeline, Flows: e.Specs(), OpenSource: e.openSource, OpenSink: e.openSink,
+		SourceSchema: "public", DefaultSchema: e.defaultSchema(), Owner: me,
+		Workers: e.Hydrate.Workers, BatchRows: e.Batch.MaxRows, BatchBytes: int64(e.Batch.MaxBytes),
+		QueueBytes: int64(e.QueueBytes), PieceBytes: int64(e.Source.MaxTransactionBytes),
+		DrainMax: e.DrainMax, RetryMax: e.RetryMax,
+		Log: e.log, Progress: progress, Stats: progress.stats,
+	}, nil
+}
+
+// bind connects to the source and matches the flows with its tables.
+func (e *environment) bind(ctx context.Context, src source.Source) ([]pipeline.Bound, []sink.Finding, error) {
+	relations, err := src.Relations(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the source's catalogue: %w", err)
+	}
+	return pipeline.Bind(e.Specs(), relations, "public", e.defaultSchema())
+}
+
+// untilSignal returns a context that ends at the first SIGTERM or SIGINT: finish
+// and leave. A second signal leaves at once.
+func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	var stopped atomic.Bool
+	go func() {
+		for s := range signals {
+			if stopped.Swap(true) {
+				os.Exit(128 + int(s.(syscall.Signal)))
+			}
+			log.Info("stopping: finishing what is running; a second signal leaves at once", "signal", s.String())
+			cancel()
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(signals)
+		cancel()
+	}
+}
+
+var errNoDuckDB = fault.Badly("this build has no DuckDB (build tag noduckdb); use destination.kind: postgres or another build")

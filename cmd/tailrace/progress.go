@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"tailrace/internal/pipeline"
+)
+
+// progress shows the copy: a bar on a terminal, log lines elsewhere.
+type progress struct {
+	log   *slog.Logger
+	w     io.Writer
+	tty   bool
+	stats *pipeline.Stats
+
+	mu    sync.Mutex
+	bar   *progressbar.ProgressBar
+	moved int64
+	total int64
+	said  time.Time
+}
+
+// Log lines during a copy or while following come this often.
+const reportEvery = 10 * time.Second
+
+func newProgress(w io.Writer, log *slog.Logger) *progress {
+	f, ok := w.(*os.File)
+	return &progress{log: log, w: w, tty: ok && term.IsTerminal(int(f.Fd())), stats: &pipeline.Stats{}}
+}
+
+func (p *progress) Begin(tables int, bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moved, p.total, p.said = 0, bytes, time.Now()
+	p.log.Info("copying", "tables", tables, "estimated", size(bytes))
+	if p.tty {
+		p.bar = progressbar.NewOptions64(max(bytes, 1), progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription("copying"),
+			progressbar.OptionShowBytes(true), progressbar.OptionThrottle(200*time.Millisecond), progressbar.OptionClearOnFinish())
+	}
+}
+
+func (p *progress) Moved(_ string, n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.moved += int64(n)
+	if p.bar != nil {
+		// The total is an estimate of the size on disk; never show more than all.
+		_ = p.bar.Set64(min(p.moved, p.total))
+		return
+	}
+	if time.Since(p.said) > reportEvery {
+		p.said = time.Now()
+		p.log.Info("copying", "moved", size(p.moved), "estimated", size(p.total))
+	}
+}
+
+func (p *progress) Done(table string, rows int64, took time.Duration) {
+	p.log.Info("table copied", "target", table, "rows", rows, "seconds", fmt.Sprintf("%.1f", took.Seconds()))
+}
+
+func (p *progress) End() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Finish()
+		p.bar = nil
+	}
+}
+
+// report logs what following has done, while there is something to say.
+func (p *progress) report(every time.Duration) (stop func()) {
+	end := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		var changes, txs int64
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+			}
+			c, t := p.stats.Changes.Load(), p.stats.Transactions.Load()
+			if t != txs || c != changes {
+				p.log.Info("following", "applied", p.stats.Applied.Get().String(), "confirmed", p.stats.Confirmed.Get().String(),
+					"changes_per_second", (c-changes)/int64(every.Seconds()), "transactions_per_second", (t-txs)/int64(every.Seconds()),
+					"behind_seconds", fmt.Sprintf("%.1f", max(0, time.Since(p.stats.LastCommit()).Seconds())))
+			}
+			changes, txs = c, t
+		}
+	}()
+	return func() { close(end) }
+}
+
+func size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tailrace/internal/pipeline"
+)
+
+func (a *app) runCommand() *cobra.Command {
+	var mode pipeline.Mode
+	var wait time.Duration
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Copy what is missing, then follow the source until stopped",
+		Long: `run is the daemon: it copies the tables that are not there yet under one snapshot,
+then applies every change as it is committed. SIGTERM finishes the running batch
+and leaves; a second signal leaves at once. It can be killed at any moment and
+started again.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.pipelineRun(cmd, mode, wait) },
+	}
+	c.Flags().BoolVar(&mode.Once, "once", false, "catch up to the source's position at the start, then exit 0")
+	c.Flags().BoolVar(&mode.Overwrite, "overwrite", false, "start over: copy everything again, replacing rows that targets hold")
+	c.Flags().DurationVar(&wait, "wait-owner", 0, "wait this long for an owner on another host to become stale")
+	return a.configured(c)
+}
+
+func (a *app) backfillCommand() *cobra.Command {
+	mode := pipeline.Mode{CopyOnly: true}
+	c := &cobra.Command{
+		Use:   "backfill",
+		Short: "Make the slot and the consistent copy, then exit; run continues without a gap",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return a.pipelineRun(cmd, mode, 0) },
+	}
+	c.Flags().StringArrayVar(&mode.Tables, "table", nil, "copy this target again (repeatable); the others stay as they are")
+	c.Flags().BoolVar(&mode.Overwrite, "overwrite", false, "replace rows that targets hold")
+	return a.configured(c)
+}
+
+func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Duration) error {
+	env, err := a.load()
+	if err != nil {
+		return err
+	}
+	p := newProgress(a.errs, env.log)
+	cfg, err := env.pipeline(p)
+	if err != nil {
+		return err
+	}
+	cfg.WaitOwner = wait
+	ctx, done := untilSignal(cmd.Context(), env.log)
+	defer done()
+	stopReport := p.report(reportEvery)
+	defer stopReport()
+	if err := pipeline.Run(ctx, cfg, mode); err != nil {
+		return err
+	}
+	env.log.Info("done", "position", p.stats.Applied.Get().String())
+	return nil
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"tailrace/internal/fault"
+	"tailrace/internal/flow"
+	"tailrace/scd"
+	"tailrace/sink"
+)
+
+func (a *app) showCommand() *cobra.Command {
+	var format, asOf string
+	c := &cobra.Command{
+		Use:   "show TARGET",
+		Short: "Print a target's rows, ordered by key (and start)",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if format != "table" && format != "csv" && format != "json" {
+				return fault.Badly("--format is table, csv or json, not %q", format)
+			}
+			env, err := a.load()
+			if err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			// The flows say which columns are the key, so the source is asked for its
+			// catalogue; the rows come from the destination alone.
+			src, err := env.openSource(ctx)
+			if err != nil {
+				return fmt.Errorf("open the source: %w", err)
+			}
+			defer src.Close(ctx)
+			bound, _, err := env.bind(ctx, src)
+			if err != nil {
+				return err
+			}
+			schema, table := flow.SplitName(args[0])
+			var target *scd.Target
+			var names []string
+			for _, b := range bound {
+				names = append(names, b.Target.Name.String())
+				if b.Target.Name.Table == table && (schema == "" || schema == b.Target.Name.Schema) {
+					if target != nil {
+						return fault.Badly("target %s is not unique; write its schema too", args[0])
+					}
+					target = b.Target
+				}
+			}
+			if target == nil {
+				return fault.Badly("no flow has target %s; targets are %s", args[0], strings.Join(names, ", "))
+			}
+			if asOf != "" && target.Kind != scd.Type2 {
+				return fault.Badly("--as-of needs a target with history (stored_as_scd_type: 2)")
+			}
+			dst, err := env.openSink(ctx)
+			if err != nil {
+				return fmt.Errorf("open the destination: %w", err)
+			}
+			defer dst.Close(ctx)
+			p := newPrinter(format, a.out)
+			if err := dst.Show(ctx, sink.ShowQuery{Target: target, AsOf: asOf}, p.row); err != nil {
+				return fmt.Errorf("read %s: %w", target.Name, err)
+			}
+			return p.end()
+		},
+	}
+	c.Flags().StringVar(&format, "format", "table", "table, csv (RFC 4180; NULL is empty, an empty string is \"\") or json (one object a line)")
+	c.Flags().StringVar(&asOf, "as-of", "", "only versions valid at this instant, e.g. 2026-01-31T12:00:00Z")
+	return a.configured(c)
+}
+
+// printer writes rows in one of the formats. The first row is the header.
+type printer struct {
+	format string
+	w      io.Writer
+	table  *tabwriter.Writer
+	header []string
+}
+
+func newPrinter(format string, w io.Writer) *printer {
+	return &printer{format: format, w: w, table: tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)}
+}
+
+func (p *printer) row(cells []*string) error {
+	first := p.header == nil
+	if first {
+		p.header = []string{}
+		for _, c := range cells {
+			p.header = append(p.header, *c)
+		}
+	}
+	switch p.format {
+	case "csv":
+		fields := make([]string, len(cells))
+		for i, c := range cells {
+			switch {
+			case c == nil:
+			case *c == "" || strings.ContainsAny(*c, ",\"\r\n"):
+				fields[i] = `"` + strings.ReplaceAll(*c, `"`, `""`) + `"`
+			default:
+				fields[i] = *c
+			}
+		}
+		_, err := io.WriteString(p.w, strings.Join(fields, ",")+"\r\n")
+		return err
+	case "json":
+		if first {
+			return nil
+		}
+		var b strings.Builder
+		for i, c := range cells {
+			sep := ","
+			if i == 0 {
+				sep = "{"
+			}
+			name, err := json.Marshal(p.header[i])
+			if err != nil {
+				return err
+			}
+			value, err := json.Marshal(c)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(&b, "%s%s:%s", sep, name, value)
+		}
+		_, err := io.WriteString(p.w, b.String()+"}\n")
+		return err
+	}
+	fields := make([]string, len(cells))
+	for i, c := range cells {
+		if c == nil {
+			fields[i] = "NULL"
+		} else {
+			fields[i] = strings.NewReplacer("\t", `\t`, "\n", `\n`, "\r", `\r`).Replace(*c)
+		}
+	}
+	_, err := fmt.Fprintln(p.table, strings.Join(fields, "\t"))
+	return err
+}
+
+func (p *printer) end() error { return p.table.Flush() }

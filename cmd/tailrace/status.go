@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"tailrace/checkpoint"
+	"tailrace/internal/fault"
+	"tailrace/internal/pipeline"
+	"tailrace/source"
+)
+
+// status is what `tailrace status --json` prints; its names are stable.
+type status struct {
+	Pipeline    string        `json:"pipeline"`
+	Phase       string        `json:"phase"`
+	Position    string        `json:"position"`
+	CommitTime  *time.Time    `json:"commit_time,omitempty"`
+	Source      *sourceStatus `json:"source,omitempty"`
+	SourceError string        `json:"source_error,omitempty"`
+	Continuity  string        `json:"continuity"` // whole | lost | unknown
+	Why         string        `json:"why,omitempty"`
+	Tables      []tableStatus `json:"tables"`
+	Problems    []string      `json:"problems"` // what makes --check exit 1
+}
+
+type sourceStatus struct {
+	Slot          string `json:"slot"`
+	SlotActive    bool   `json:"slot_active"`
+	Confirmed     string `json:"confirmed"`
+	Head          string `json:"head"`
+	LagBytes      int64  `json:"lag_bytes"`
+	LagSeconds    int64  `json:"lag_seconds"` // age of the newest applied change while newer log waits; else 0
+	RetainedBytes int64  `json:"retained_bytes"`
+}
+
+type tableStatus struct {
+	Target string `json:"target"`
+	Source string `json:"source"`
+	Phase  string `json:"phase"`
+	Since  string `json:"since"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	var asJSON, check bool
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Print the mark, the lag and the tables; --check exits 1 if something is wrong",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			env, err := a.load()
+			if err != nil {
+				return err
+			}
+			st, err := env.status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(a.out)
+				enc.SetIndent("", "  ")
+				if err := enc.Encode(st); err != nil {
+					return err
+				}
+			} else {
+				a.printStatus(st)
+			}
+			if check && len(st.Problems) > 0 {
+				a.code = fault.ExitFindings
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&check, "check", false, "exit 1 if a table is parked, the lag is above max_lag, or something is lost")
+	return a.configured(c)
+}
+
+func (e *environment) status(ctx context.Context) (*status, error) {
+	dst, err := e.openSink(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open the destination: %w", err)
+	}
+	defer dst.Close(ctx)
+	mark, err := dst.State(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the mark: %w", err)
+	}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Problems: []string{}}
+	if mark.Phase == checkpoint.None {
+		st.Phase = "not started"
+		st.Problems = append(st.Problems, "the pipeline has not been started")
+	}
+	if !mark.CommitTime.IsZero() {
+		st.CommitTime = &mark.CommitTime
+	}
+	for _, t := range mark.Tables {
+		st.Tables = append(st.Tables, tableStatus{Target: t.Target.String(), Source: t.Source.String(), Phase: string(t.Phase), Since: t.Since.String(), Reason: t.Reason})
+		if t.Phase == checkpoint.Parked {
+			st.Problems = append(st.Problems, fmt.Sprintf("table %s is parked: %s", t.Target, t.Reason))
+		}
+	}
+	state, err := e.sourceState(ctx)
+	if err != nil {
+		st.SourceError = err.Error()
+		st.Problems = append(st.Problems, "the source cannot be asked: "+err.Error())
+		return st, nil
+	}
+	s := &sourceStatus{
+		Slot: state.Slot.Name, SlotActive: state.Slot.Active, Confirmed: state.Slot.Confirmed.String(),
+		Head: state.Head.String(), RetainedBytes: state.Slot.Retained,
+	}
+	st.Source = s
+	if mark.Phase == checkpoint.Live || mark.Phase == checkpoint.Copying {
+		s.LagBytes = max(0, int64(state.Head.Offset)-int64(mark.Position.Offset))
+		if s.LagBytes > 0 && !mark.CommitTime.IsZero() {
+			s.LagSeconds = max(0, int64(time.Since(mark.CommitTime).Seconds()))
+		}
+		if _, err := checkpoint.Decide(mark, pipeline.DecideState(state)); err != nil {
+			st.Continuity, st.Why = "lost", err.Error()
+			st.Problems = append(st.Problems, err.Error())
+		} else {
+			st.Continuity = "whole"
+		}
+		if s.LagSeconds > int64(e.MaxLag.Seconds()) && !s.SlotActive {
+			st.Problems = append(st.Problems, fmt.Sprintf("nothing reads the slot, and the newest applied change is %d s old (limit %s)", s.LagSeconds, e.MaxLag))
+		} else if s.LagSeconds > int64(e.MaxLag.Seconds()) && s.LagBytes > lagBytesNoise {
+			st.Problems = append(st.Problems, fmt.Sprintf("the newest applied change is %d s old with %s of log waiting (limit %s)", s.LagSeconds, size(s.LagBytes), e.MaxLag))
+		}
+	}
+	return st, nil
+}
+
+// A quiet pipeline's mark follows the log every few seconds, so a little log is
+// always ahead of it (checkpoints, other databases' commits): 16 MiB, one log
+// segment, is not lag.
+const lagBytesNoise = 16 << 20
+
+func (e *environment) sourceState(ctx context.Context) (source.State, error) {
+	src, err := e.openSource(ctx)
+	if err != nil {
+		return source.State{}, err
+	}
+	defer src.Close(ctx)
+	return src.State(ctx)
+}
+
+func (a *app) printStatus(st *status) {
+	w := tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "pipeline\t%s (%s)\n", st.Pipeline, st.Phase)
+	at := st.Position
+	if st.CommitTime != nil {
+		at += ", newest applied commit " + st.CommitTime.UTC().Format(time.RFC3339Nano)
+	}
+	fmt.Fprintf(w, "mark\t%s\n", at)
+	if s := st.Source; s != nil {
+		reads := "nothing reads it"
+		if s.SlotActive {
+			reads = "being read"
+		}
+		fmt.Fprintf(w, "source\tlog ends at %s\n", s.Head)
+		fmt.Fprintf(w, "slot\t%s, %s, confirmed %s, keeps %s of log\n", s.Slot, reads, s.Confirmed, size(s.RetainedBytes))
+		fmt.Fprintf(w, "lag\t%s, %d s\n", size(s.LagBytes), s.LagSeconds)
+	} else {
+		fmt.Fprintf(w, "source\t%s\n", st.SourceError)
+	}
+	fmt.Fprintf(w, "continuity\t%s\n", st.Continuity)
+	w.Flush()
+	if len(st.Tables) > 0 {
+		fmt.Fprintln(a.out)
+		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "TARGET\tFROM\tPHASE\tSINCE")
+		for _, t := range st.Tables {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.Target, t.Source, t.Phase, t.Since)
+		}
+		w.Flush()
+	}
+	for _, p := range st.Problems {
+		fmt.Fprintf(a.out, "\nproblem: %s\n", p)
+	}
+}

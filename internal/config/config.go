@@ -1,0 +1,232 @@
+// Package config turns a YAML file, TAILRACE_ variables and flags into
+// specifications. It is strict: an unknown key is an error with its line and a
+// suggestion. Case of values (table and column names) is kept. Secrets have a type
+// that never prints.
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"tailrace/internal/fault"
+	"tailrace/internal/flow"
+)
+
+// Config is one pipeline's configuration. config.example.yaml documents every key
+// with its default and unit.
+type Config struct {
+	Pipeline    string        `yaml:"pipeline"`
+	Source      Source        `yaml:"source"`
+	Destination Destination   `yaml:"destination"`
+	Hydrate     Hydrate       `yaml:"hydrate"`
+	Batch       Batch         `yaml:"batch"`
+	Flows       []Flow        `yaml:"flows"`
+	QueueBytes  Bytes         `yaml:"queue_bytes"`
+	DrainMax    time.Duration `yaml:"drain_max"`
+	RetryMax    time.Duration `yaml:"retry_max"`
+	MaxLag      time.Duration `yaml:"max_lag"`
+	LogLevel    string        `yaml:"log_level"`
+	LogFormat   string        `yaml:"log_format"`
+}
+
+// Source is where changes come from.
+type Source struct {
+	Kind                string `yaml:"kind"`
+	DSN                 Secret `yaml:"dsn"`
+	Slot                string `yaml:"slot"`
+	Publication         string `yaml:"publication"`
+	MaxTransactionBytes Bytes  `yaml:"max_transaction_bytes"`
+}
+
+// Destination is the database that receives.
+type Destination struct {
+	Kind   string `yaml:"kind"`
+	DSN    Secret `yaml:"dsn"`
+	Schema string `yaml:"schema"`
+	DuckDB DuckDB `yaml:"duckdb"`
+}
+
+// DuckDB tunes the embedded destination.
+type DuckDB struct {
+	MemoryLimit         Bytes  `yaml:"memory_limit"`
+	Threads             int    `yaml:"threads"`
+	CheckpointThreshold Bytes  `yaml:"checkpoint_threshold"`
+	TempDirectory       string `yaml:"temp_directory"`
+	PrimaryKey          bool   `yaml:"primary_key"`
+}
+
+// Hydrate tunes the copy.
+type Hydrate struct {
+	Workers int `yaml:"workers"`
+}
+
+// Batch bounds one destination transaction.
+type Batch struct {
+	MaxRows  int   `yaml:"max_rows"`
+	MaxBytes Bytes `yaml:"max_bytes"`
+}
+
+// Flow is one entry of flows.
+type Flow struct {
+	Source             string   `yaml:"source"`
+	Except             []string `yaml:"except"`
+	Target             string   `yaml:"target"`
+	SCDType            int      `yaml:"stored_as_scd_type"`
+	Keys               []string `yaml:"keys"`
+	AppendOnly         bool     `yaml:"append_only"`
+	ColumnList         []string `yaml:"column_list"`
+	ExceptColumnList   []string `yaml:"except_column_list"`
+	TrackHistory       []string `yaml:"track_history_column_list"`
+	TrackHistoryExcept []string `yaml:"track_history_except_column_list"`
+	HistoryStart       string   `yaml:"history_start"`
+}
+
+// Default returns the configuration with every default.
+func Default() Config {
+	return Config{
+		Source: Source{Kind: "postgres", MaxTransactionBytes: 16 << 20},
+		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
+			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
+		}},
+		Hydrate:    Hydrate{Workers: 4},
+		Batch:      Batch{MaxRows: 50_000, MaxBytes: 16 << 20},
+		QueueBytes: 32 << 20,
+		DrainMax:   10 * time.Second,
+		RetryMax:   30 * time.Minute,
+		MaxLag:     5 * time.Minute,
+		LogLevel:   "info",
+		LogFormat:  "text",
+	}
+}
+
+// Specs returns the flows' specifications.
+func (c *Config) Specs() []flow.Spec {
+	specs := make([]flow.Spec, len(c.Flows))
+	for i, f := range c.Flows {
+		specs[i] = flow.Spec{
+			Source: f.Source, Except: f.Except, Target: f.Target, SCDType: f.SCDType, Keys: f.Keys, AppendOnly: f.AppendOnly,
+			ColumnList: f.ColumnList, ExceptColumnList: f.ExceptColumnList,
+			TrackHistory: f.TrackHistory, TrackHistoryExcept: f.TrackHistoryExcept, HistoryStart: f.HistoryStart,
+		}
+		if specs[i].SCDType == 0 {
+			specs[i].SCDType = 1
+		}
+		if specs[i].HistoryStart == "" {
+			specs[i].HistoryStart = flow.HistoryStartSnapshot
+		}
+	}
+	return specs
+}
+
+// Validate checks everything that needs no database.
+func (c *Config) Validate() error {
+	bad := fault.Badly
+	switch {
+	case strings.TrimSpace(c.Pipeline) == "":
+		return bad("`pipeline` is missing: a name such as `pipeline: shop`; it names slot, publications and bookkeeping")
+	case len(c.Pipeline) > 200:
+		return bad("`pipeline` is longer than 200 bytes")
+	case c.Source.Kind != "postgres":
+		return bad("source.kind %q is not known; it is postgres", c.Source.Kind)
+	case c.Destination.Kind != "duckdb" && c.Destination.Kind != "postgres":
+		return bad("destination.kind %q is not known; it is duckdb or postgres", c.Destination.Kind)
+	case c.Destination.Kind == "duckdb" && c.Destination.DSN == "":
+		return bad("`destination.dsn` is missing: the path of the DuckDB file, such as shop.duckdb")
+	case len(c.Flows) == 0:
+		return bad("`flows` is empty: add at least `- source: public.*`")
+	case c.Hydrate.Workers < 1 || c.Hydrate.Workers > 64:
+		return bad("hydrate.workers is between 1 and 64, not %d", c.Hydrate.Workers)
+	case c.Batch.MaxRows < 1:
+		return bad("batch.max_rows is at least 1")
+	case c.Batch.MaxBytes < 64<<10:
+		return bad("batch.max_bytes is at least 64KiB")
+	case c.QueueBytes < 1<<20:
+		return bad("queue_bytes is at least 1MiB")
+	case c.Source.MaxTransactionBytes < 64<<10:
+		return bad("source.max_transaction_bytes is at least 64KiB")
+	case c.DrainMax <= 0 || c.RetryMax <= 0 || c.MaxLag <= 0:
+		return bad("drain_max, retry_max and max_lag are positive durations such as 10s")
+	case c.LogFormat != "text" && c.LogFormat != "json":
+		return bad("log_format is text or json, not %q", c.LogFormat)
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return bad("log_level is debug, info, warn or error, not %q", c.LogLevel)
+	}
+	for _, s := range c.Specs() {
+		if err := s.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Secret is text that never prints: not by fmt, not in logs, not in JSON or YAML.
+type Secret string
+
+const hidden = "[hidden]"
+
+func (s Secret) String() string               { return hidden }
+func (s Secret) GoString() string             { return hidden }
+func (s Secret) LogValue() slog.Value         { return slog.StringValue(hidden) }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// Reveal returns the secret, for the one call that needs it.
+func (s Secret) Reveal() string { return string(s) }
+
+// Bytes is a size; in the file a number with an optional unit: 512KiB, 16MiB,
+// 1GiB (powers of 1024; KB, MB, GB mean the same here) or plain bytes.
+type Bytes int64
+
+var _ encoding.TextUnmarshaler = (*Bytes)(nil)
+
+func (b *Bytes) UnmarshalText(text []byte) error {
+	s := strings.TrimSpace(string(text))
+	unit := int64(1)
+	for _, u := range []struct {
+		suffix string
+		factor int64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1 << 10}, {"MB", 1 << 20}, {"GB", 1 << 30}, {"B", 1}} {
+		if rest, ok := strings.CutSuffix(s, u.suffix); ok {
+			s, unit = strings.TrimSpace(rest), u.factor
+			break
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > 1<<62/unit {
+		return fmt.Errorf("%q is not a size such as 16MiB", text)
+	}
+	*b = Bytes(n * unit)
+	return nil
+}
+
+func (b Bytes) String() string {
+	for _, u := range []struct {
+		suffix string
+		factor Bytes
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if b >= u.factor && b%u.factor == 0 {
+			return fmt.Sprintf("%d%s", b/u.factor, u.suffix)
+		}
+	}
+	return strconv.FormatInt(int64(b), 10)
+}
+
+// leaves calls fn with the dotted path of every scalar key of the configuration.
+func leaves(t reflect.Type, prefix string, fn func(path string)) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		p := prefix + f.Tag.Get("yaml")
+		switch {
+		case f.Type.Kind() == reflect.Struct:
+			leaves(f.Type, p+".", fn)
+		case f.Type.Kind() != reflect.Slice:
+			fn(p)
+		}
+	}
+}

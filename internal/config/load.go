@@ -1,0 +1,241 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/spf13/viper"
+	"go.yaml.in/yaml/v3"
+
+	"tailrace/internal/fault"
+)
+
+// Load reads the file, expands ${VAR} and ${file:PATH}, lets TAILRACE_ variables
+// override (TAILRACE_SOURCE_DSN is source.dsn), and validates. Errors are Usage
+// errors with file and line; they never hold an expanded value.
+func Load(path string) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return nil, fault.Badly("read configuration %s: %v", path, err)
+	}
+	return Parse(path, text)
+}
+
+// Parse is Load on text already read; name stands for the file in messages.
+func Parse(name string, text []byte) (*Config, error) {
+	var doc yaml.Node
+	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fault.Badly("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if len(doc.Content) == 0 {
+		return nil, fault.Badly("%s is empty; see config.example.yaml", name)
+	}
+	root := doc.Content[0]
+	if err := strict(name, root, reflect.TypeFor[Config](), ""); err != nil {
+		return nil, err
+	}
+	if err := expand(name, root); err != nil {
+		return nil, err
+	}
+	raw := map[string]any{}
+	if err := root.Decode(&raw); err != nil {
+		return nil, fault.Badly("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	v := viper.New()
+	v.SetEnvPrefix("TAILRACE")
+	v.SetEnvKeyReplacer(strings.NewReplacer(".", "_"))
+	var bindErr error
+	leaves(reflect.TypeFor[Config](), "", func(p string) { bindErr = errors.Join(bindErr, v.BindEnv(p)) })
+	if err := errors.Join(bindErr, v.MergeConfigMap(raw)); err != nil {
+		return nil, fault.Badly("%s: %v", name, err)
+	}
+	c := Default()
+	hook := mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc(), numberToBytes)
+	err := v.Unmarshal(&c, func(d *mapstructure.DecoderConfig) { d.TagName = "yaml"; d.DecodeHook = hook })
+	if err != nil {
+		return nil, fault.Badly("%s: %s", name, describe(err))
+	}
+	if err := c.Validate(); err != nil {
+		var fe *fault.Error
+		if errors.As(err, &fe) {
+			fe.Op = name + ": " + fe.Op
+		}
+		return nil, err
+	}
+	return &c, nil
+}
+
+func numberToBytes(from, to reflect.Type, data any) (any, error) {
+	if to != reflect.TypeFor[Bytes]() {
+		return data, nil
+	}
+	if n, ok := data.(int); ok {
+		return Bytes(n), nil
+	}
+	return data, nil
+}
+
+// describe makes mapstructure's report readable and keeps values out of it.
+func describe(err error) string {
+	var de *mapstructure.DecodeError
+	if errors.As(err, &de) {
+		return fmt.Sprintf("key %s has a value of the wrong kind", de.Name())
+	}
+	return "a value has the wrong kind"
+}
+
+// strict walks the document against the structure and reports the first unknown
+// or repeated key with its line.
+func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
+	where := func() string {
+		if path == "" {
+			return "the file"
+		}
+		return path
+	}
+	switch {
+	case t.Kind() == reflect.Struct:
+		if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+			return nil
+		}
+		if n.Kind != yaml.MappingNode {
+			return fault.Badly("%s:%d: %s must hold keys (`key: value`)", name, n.Line, where())
+		}
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			f, known := field(t, key.Value)
+			full := strings.TrimPrefix(path+"."+key.Value, ".")
+			if !known {
+				return fault.Badly("%s:%d: unknown key `%s`%s", name, key.Line, full, suggest(t, key.Value))
+			}
+			if seen[key.Value] {
+				return fault.Badly("%s:%d: key `%s` stands twice", name, key.Line, full)
+			}
+			seen[key.Value] = true
+			if err := strict(name, value, f.Type, full); err != nil {
+				return err
+			}
+		}
+	case t.Kind() == reflect.Slice:
+		if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+			return nil
+		}
+		if n.Kind != yaml.SequenceNode {
+			return fault.Badly("%s:%d: %s must be a list (`[a, b]`, or lines with `-`)", name, n.Line, where())
+		}
+		for i, item := range n.Content {
+			if err := strict(name, item, t.Elem(), path+"["+strconv.Itoa(i)+"]"); err != nil {
+				return err
+			}
+		}
+	default:
+		if n.Kind != yaml.ScalarNode {
+			return fault.Badly("%s:%d: %s must be a single value", name, n.Line, where())
+		}
+		if t.Kind() == reflect.Bool && n.Tag != "!!bool" && !strings.Contains(n.Value, "${") {
+			return fault.Badly("%s:%d: %s is true or false", name, n.Line, where())
+		}
+		if t.Kind() == reflect.Int {
+			if _, err := strconv.Atoi(n.Value); err != nil && !strings.Contains(n.Value, "${") {
+				return fault.Badly("%s:%d: %s is a number", name, n.Line, where())
+			}
+		}
+	}
+	return nil
+}
+
+func field(t reflect.Type, key string) (reflect.StructField, bool) {
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Tag.Get("yaml") == key {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+// suggest names the known key nearest to what was written.
+func suggest(t reflect.Type, key string) string {
+	best, bestDistance := "", 4
+	var all []string
+	for i := range t.NumField() {
+		k := t.Field(i).Tag.Get("yaml")
+		all = append(all, k)
+		if d := distance(strings.ToLower(key), k); d < bestDistance {
+			best, bestDistance = k, d
+		}
+	}
+	if best != "" {
+		return "; did you mean `" + best + "`?"
+	}
+	return "; known here: " + strings.Join(all, ", ")
+}
+
+// distance is the Levenshtein distance.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		prev := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			prev, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, prev+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+var reference = regexp.MustCompile(`\$\{([^}]*)\}`)
+
+// expand replaces ${VAR} and ${file:PATH} in every scalar value. A missing one is
+// an error that names it, never an empty value.
+func expand(name string, n *yaml.Node) error {
+	if n.Kind == yaml.ScalarNode && strings.Contains(n.Value, "${") {
+		var failed error
+		n.Value = reference.ReplaceAllStringFunc(n.Value, func(ref string) string {
+			what := ref[2 : len(ref)-1]
+			if path, ok := strings.CutPrefix(what, "file:"); ok {
+				text, err := os.ReadFile(path)
+				if err != nil {
+					failed = fault.Badly("%s:%d: cannot read the file of %s", name, n.Line, ref)
+				}
+				return strings.TrimRight(string(text), "\r\n")
+			}
+			value, ok := os.LookupEnv(what)
+			if !ok {
+				failed = fault.Badly("%s:%d: environment variable %s is not set", name, n.Line, what)
+			}
+			return value
+		})
+		if failed != nil {
+			return failed
+		}
+		if n.Style == 0 { // plain: let the new text be a number or a bool again
+			n.Tag = ""
+		}
+	}
+	for _, child := range n.Content {
+		if err := expand(name, child); err != nil {
+			return err
+		}
+	}
+	return nil
+}

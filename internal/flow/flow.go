@@ -1,0 +1,200 @@
+// Package flow is the specification of what goes where: declared paths from
+// source relations to target tables, and their validation. It knows no database.
+package flow
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+)
+
+// Spec is one flow as a person declares it. Names follow the AUTO CDC parameters.
+type Spec struct {
+	Source  string   // `schema.table`, or a pattern with * and ?, e.g. `public.*`
+	Except  []string // names or patterns that a pattern leaves out
+	Target  string   // `table`, `schema.table`, or a template with {schema} and {table}; empty: by the naming rule
+	SCDType int      // 1 or 2
+
+	Keys             []string // empty: the primary key
+	AppendOnly       bool     // follow inserts and truncates only, although there is a key
+	ColumnList       []string // only these columns
+	ExceptColumnList []string // all but these
+
+	TrackHistory       []string // type 2: only differences here open a version
+	TrackHistoryExcept []string // type 2: differences anywhere but here do
+
+	// HistoryStart is where versions of copied rows begin: HistoryStartSnapshot (the
+	// source's clock just before the snapshot) or HistoryStartInfinity.
+	HistoryStart string
+}
+
+const (
+	HistoryStartSnapshot = "snapshot"
+	HistoryStartInfinity = "-infinity"
+)
+
+// IsPattern reports whether the flow names many relations.
+func (s *Spec) IsPattern() bool { return strings.ContainsAny(s.Source, "*?") }
+
+// Validate checks what can be known without a database. Errors are Usage errors
+// that name the flow.
+func (s *Spec) Validate() error {
+	bad := func(format string, args ...any) error {
+		return fault.Badly("flow %q: %s", s.Source, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case s.Source == "":
+		return fault.Badly("a flow needs `source`: a table like public.orders or a pattern like public.*")
+	case s.SCDType != 1 && s.SCDType != 2:
+		return bad("stored_as_scd_type is 1 or 2, not %d", s.SCDType)
+	case len(s.ColumnList) > 0 && len(s.ExceptColumnList) > 0:
+		return bad("column_list and except_column_list exclude each other")
+	case len(s.TrackHistory) > 0 && len(s.TrackHistoryExcept) > 0:
+		return bad("track_history_column_list and track_history_except_column_list exclude each other")
+	case s.SCDType == 1 && len(s.TrackHistory)+len(s.TrackHistoryExcept) > 0:
+		return bad("track_history_* belongs to stored_as_scd_type: 2")
+	case s.SCDType == 2 && s.AppendOnly:
+		return bad("append_only keeps no history: it goes with stored_as_scd_type: 1")
+	case len(s.Except) > 0 && !s.IsPattern():
+		return bad("except goes with a pattern as source")
+	case s.IsPattern() && s.Target != "" && !strings.Contains(s.Target, "{table}"):
+		return bad("a pattern needs a target template with {table}, e.g. \"{schema}_{table}\", or no target")
+	case s.HistoryStart != HistoryStartSnapshot && s.HistoryStart != HistoryStartInfinity:
+		return bad("history_start is %q or %q, not %q", HistoryStartSnapshot, HistoryStartInfinity, s.HistoryStart)
+	}
+	for _, p := range append([]string{s.Source}, s.Except...) {
+		if _, err := path.Match(p, "x"); err != nil {
+			return bad("pattern %q is malformed", p)
+		}
+	}
+	return nil
+}
+
+// Matches reports whether the flow takes the relation named n. Without a schema
+// in the pattern, schema public is meant. Names are compared as the database
+// stores them, case included.
+func (s *Spec) Matches(n change.Name) bool {
+	if !match(s.Source, n) {
+		return false
+	}
+	return !slices.ContainsFunc(s.Except, func(p string) bool { return match(p, n) })
+}
+
+// match compares schema and table apart, so that a star never crosses the dot.
+// A name that itself holds a dot is written in double quotes: public."a.b".
+func match(pattern string, n change.Name) bool {
+	schema, table := SplitName(pattern)
+	if schema == "" {
+		schema = "public"
+	}
+	return glob(schema, n.Schema) && glob(table, n.Table)
+}
+
+func glob(pattern, s string) bool {
+	if !strings.ContainsAny(pattern, "*?[\\") {
+		return pattern == s
+	}
+	// path.Match stops at '/', which a name may hold.
+	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(s, "/", "\x00"))
+	return err == nil && ok
+}
+
+// SplitName splits schema.table at the first dot outside double quotes and takes
+// the quotes off (a doubled quote inside means one).
+func SplitName(s string) (schema, table string) {
+	inQuotes := false
+	for i, r := range s {
+		switch {
+		case r == '"':
+			inQuotes = !inQuotes
+		case r == '.' && !inQuotes:
+			return unquote(s[:i]), unquote(s[i+1:])
+		}
+	}
+	return "", unquote(s)
+}
+
+func unquote(s string) string {
+	if len(s) >= 2 && s[0] == '"' && s[len(s)-1] == '"' {
+		return strings.ReplaceAll(s[1:len(s)-1], `""`, `"`)
+	}
+	return s
+}
+
+// TargetFor names the target of relation n. An unqualified target lies in the
+// destination's default schema. Without one the source's schema is kept, with
+// sourceDefault (PostgreSQL: public) mapped to the default schema.
+func (s *Spec) TargetFor(n change.Name, sourceDefault, defaultSchema string) change.Name {
+	if s.Target == "" {
+		if n.Schema == sourceDefault {
+			return change.Name{Schema: defaultSchema, Table: n.Table}
+		}
+		return n
+	}
+	schema, table := SplitName(s.Target)
+	fill := strings.NewReplacer("{schema}", n.Schema, "{table}", n.Table)
+	out := change.Name{Schema: fill.Replace(schema), Table: fill.Replace(table)}
+	if out.Schema == "" {
+		out.Schema = defaultSchema
+	}
+	return out
+}
+
+// Reserved are column names that a target may not take from its source (rule
+// R99), compared without case.
+var Reserved = []string{"__START_AT", "__END_AT"}
+
+// Columns chooses the target's columns among a relation's and checks every named
+// one. It returns, in the relation's order, the index of each chosen column, and
+// which of them are key and tracked.
+func (s *Spec) Columns(t *change.Table, keys []string) (chosen []int, isKey, tracked map[int]bool, err error) {
+	bad := func(format string, args ...any) error {
+		return fault.Badly("flow %q, table %s: %s", s.Source, t.Name, fmt.Sprintf(format, args...))
+	}
+	var unknown []string
+	lookup := func(names []string) map[int]bool {
+		set := map[int]bool{}
+		for _, n := range names {
+			if i := t.Find(n); i >= 0 {
+				set[i] = true
+			} else if !s.IsPattern() {
+				unknown = append(unknown, n)
+			}
+		}
+		return set
+	}
+	only, except := lookup(s.ColumnList), lookup(s.ExceptColumnList)
+	track, noTrack := lookup(s.TrackHistory), lookup(s.TrackHistoryExcept)
+	isKey = lookup(keys)
+	if len(unknown) > 0 {
+		return nil, nil, nil, bad("no such column: %s (it has %s)", strings.Join(unknown, ", "), t.ColumnNames())
+	}
+	tracked = map[int]bool{}
+	for i := range t.Columns {
+		if len(s.ColumnList) > 0 && !only[i] || except[i] {
+			if isKey[i] {
+				return nil, nil, nil, bad("key column %s must be among the selected columns", t.Columns[i].Name)
+			}
+			if track[i] || noTrack[i] {
+				return nil, nil, nil, bad("tracked column %s is not among the selected columns", t.Columns[i].Name)
+			}
+			continue
+		}
+		for _, r := range Reserved {
+			if strings.EqualFold(t.Columns[i].Name, r) {
+				return nil, nil, nil, bad("column %s has a reserved name; leave it out with except_column_list", t.Columns[i].Name)
+			}
+		}
+		chosen = append(chosen, i)
+		if len(s.TrackHistory) > 0 {
+			tracked[i] = track[i] && !isKey[i]
+		} else {
+			tracked[i] = !noTrack[i] && !isKey[i]
+		}
+	}
+	return chosen, isKey, tracked, nil
+}

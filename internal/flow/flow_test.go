@@ -1,0 +1,121 @@
+package flow_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/internal/flow"
+)
+
+func spec(source string) flow.Spec {
+	return flow.Spec{Source: source, SCDType: 1, HistoryStart: flow.HistoryStartSnapshot}
+}
+
+func TestPatternsMatchSchemaAndTableApart(t *testing.T) {
+	for _, c := range []struct {
+		pattern string
+		except  string
+		name    change.Name
+		want    bool
+	}{
+		{"public.*", "", change.Name{Schema: "public", Table: "orders"}, true},
+		{"public.*", "", change.Name{Schema: "sales", Table: "orders"}, false},
+		{"public.*", "public.audit*", change.Name{Schema: "public", Table: "audit_log"}, false},
+		{"*.*", "", change.Name{Schema: "a", Table: "b.c"}, true},
+		{"*.*", "", change.Name{Schema: "a", Table: "b/c"}, true},
+		{"orders", "", change.Name{Schema: "public", Table: "orders"}, true},
+		{"public.orders", "", change.Name{Schema: "public", Table: "Orders"}, false},
+		{`public."a.b"`, "", change.Name{Schema: "public", Table: "a.b"}, true},
+		{`"we.ird".t`, "", change.Name{Schema: "we.ird", Table: "t"}, true},
+		{`public."q""q"`, "", change.Name{Schema: "public", Table: `q"q`}, true},
+		{"public.t?", "", change.Name{Schema: "public", Table: "t1"}, true},
+	} {
+		s := spec(c.pattern)
+		if c.except != "" {
+			s.Except = []string{c.except}
+		}
+		if got := s.Matches(c.name); got != c.want {
+			t.Errorf("%s except %q on %s: %v, want %v", c.pattern, c.except, c.name, got, c.want)
+		}
+	}
+}
+
+func TestTargetNames(t *testing.T) {
+	for _, c := range []struct {
+		target string
+		from   change.Name
+		want   string
+	}{
+		{"", change.Name{Schema: "public", Table: "orders"}, "main.orders"},
+		{"", change.Name{Schema: "sales", Table: "orders"}, "sales.orders"},
+		{"history", change.Name{Schema: "public", Table: "orders"}, "main.history"},
+		{"hist.orders", change.Name{Schema: "public", Table: "orders"}, "hist.orders"},
+		{"{schema}_{table}", change.Name{Schema: "sales", Table: "orders"}, "main.sales_orders"},
+		{"{schema}.{table}_h", change.Name{Schema: "sales", Table: "orders"}, "sales.orders_h"},
+	} {
+		s := spec("x")
+		s.Target = c.target
+		if got := s.TargetFor(c.from, "public", "main").String(); got != c.want {
+			t.Errorf("target %q of %s: %s, want %s", c.target, c.from, got, c.want)
+		}
+	}
+}
+
+func TestValidateNamesWhatIsWrong(t *testing.T) {
+	for _, c := range []struct {
+		change func(*flow.Spec)
+		want   string
+	}{
+		{func(s *flow.Spec) { s.Source = "" }, "needs `source`"},
+		{func(s *flow.Spec) { s.SCDType = 3 }, "stored_as_scd_type"},
+		{func(s *flow.Spec) { s.ColumnList, s.ExceptColumnList = []string{"a"}, []string{"b"} }, "exclude each other"},
+		{func(s *flow.Spec) { s.TrackHistory = []string{"a"} }, "stored_as_scd_type: 2"},
+		{func(s *flow.Spec) { s.SCDType = 2; s.AppendOnly = true }, "append_only"},
+		{func(s *flow.Spec) { s.Except = []string{"a"} }, "except goes with a pattern"},
+		{func(s *flow.Spec) { s.Source = "public.*"; s.Target = "one" }, "{table}"},
+		{func(s *flow.Spec) { s.Source = "public.[" }, "malformed"},
+		{func(s *flow.Spec) { s.HistoryStart = "now" }, "history_start"},
+	} {
+		s := spec("public.t")
+		c.change(&s)
+		err := s.Validate()
+		if err == nil || fault.KindOf(err) != fault.Usage || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("want an error with %q, got %v", c.want, err)
+		}
+	}
+	s := spec("public.t")
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestColumnsChooseAndCheck(t *testing.T) {
+	table := &change.Table{Name: change.Name{Schema: "public", Table: "t"}}
+	for _, c := range []string{"id", "name", "city", "note"} {
+		table.Columns = append(table.Columns, change.Column{Name: c})
+	}
+	s := spec("public.t")
+	s.SCDType = 2
+	s.ExceptColumnList = []string{"note"}
+	s.TrackHistoryExcept = []string{"city"}
+	chosen, keys, tracked, err := s.Columns(table, []string{"id"})
+	if err != nil || fmt.Sprint(chosen) != "[0 1 2]" || !keys[0] || tracked[0] || !tracked[1] || tracked[2] {
+		t.Fatalf("%v %v %v %v", chosen, keys, tracked, err)
+	}
+	s.ExceptColumnList = []string{"id"}
+	if _, _, _, err = s.Columns(table, []string{"id"}); err == nil || !strings.Contains(err.Error(), "key column id") {
+		t.Errorf("a key left out: %v", err)
+	}
+	s.ExceptColumnList = []string{"nope", "neither"}
+	if _, _, _, err = s.Columns(table, []string{"id"}); err == nil || !strings.Contains(err.Error(), "nope, neither") {
+		t.Errorf("unknown columns: %v", err)
+	}
+	s.ExceptColumnList = nil
+	table.Columns[3].Name = "__start_at"
+	if _, _, _, err = s.Columns(table, []string{"id"}); err == nil || !strings.Contains(err.Error(), "reserved") {
+		t.Errorf("reserved name: %v", err)
+	}
+}

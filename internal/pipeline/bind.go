@@ -1,0 +1,202 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/internal/flow"
+	"tailrace/scd"
+	"tailrace/sink"
+	"tailrace/source"
+)
+
+// Bound is one flow on one relation: what is read, and what must be held.
+type Bound struct {
+	Spec     *flow.Spec
+	Relation *source.Relation
+	Target   *scd.Target
+	Notes    []string // what this target will not see
+}
+
+// Bind matches flows with the source's relations. Findings are about relations
+// that a pattern took although they cannot be followed; what was named by itself
+// and cannot be followed is an error.
+func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, defaultSchema string) ([]Bound, []sink.Finding, error) {
+	var bound []Bound
+	var findings []sink.Finding
+	taken := map[change.Name]change.Name{}
+	for i := range flows {
+		spec := &flows[i]
+		found := false
+		for j := range relations {
+			rel := &relations[j]
+			if !spec.Matches(rel.Table.Name) {
+				continue
+			}
+			found = true
+			b, finding, err := bindOne(spec, rel, sourceDefault, defaultSchema)
+			if err != nil {
+				return nil, nil, err
+			}
+			if finding != nil {
+				findings = append(findings, *finding)
+				continue
+			}
+			if other, twice := taken[b.Target.Name]; twice {
+				return nil, nil, fault.Badly("target %s is written by two flows, from %s and from %s; give one of them another target, or leave the table out of the pattern with except",
+					b.Target.Name, other, rel.Table.Name)
+			}
+			taken[b.Target.Name] = rel.Table.Name
+			bound = append(bound, b)
+		}
+		if !found {
+			if spec.IsPattern() {
+				findings = append(findings, sink.Finding{What: fmt.Sprintf("pattern %q matches no table", spec.Source), Remedy: "correct the pattern, or create the tables"})
+				continue
+			}
+			return nil, nil, fault.Refuse("create it, or correct `source` of the flow (names are case-sensitive; write schema.table)",
+				"the source has no table %s", spec.Source)
+		}
+	}
+	return bound, findings, nil
+}
+
+// bindOne gives a Bound, or a finding for a relation that a pattern skips or that
+// blocks.
+func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema string) (Bound, *sink.Finding, error) {
+	t := rel.Table
+	refuse := func(remedy, format string, args ...any) (Bound, *sink.Finding, error) {
+		what := fmt.Sprintf("table %s: ", t.Name) + fmt.Sprintf(format, args...)
+		if spec.IsPattern() {
+			return Bound{}, &sink.Finding{Blocks: true, What: what, Remedy: remedy + ", or leave it out of the pattern with except"}, nil
+		}
+		return Bound{}, nil, fault.Refuse(remedy, "%s", what)
+	}
+	if rel.Problem != "" {
+		if spec.IsPattern() {
+			return Bound{}, &sink.Finding{What: fmt.Sprintf("table %s is left out: %s", t.Name, rel.Problem), Remedy: "name it in except to say that this is meant"}, nil
+		}
+		return refuse("correct the flow", "%s", rel.Problem)
+	}
+
+	keys := spec.Keys
+	if len(keys) == 0 {
+		keys = rel.PrimaryKey
+		if t.Identity == change.IdentityIndex && rel.Usable {
+			keys = nil // the log speaks of rows by this index
+			for _, c := range t.Columns {
+				if c.Key {
+					keys = append(keys, c.Name)
+				}
+			}
+		}
+	}
+	appendOnly := spec.AppendOnly || len(keys) == 0
+	b := Bound{Spec: spec, Relation: rel}
+	switch {
+	case appendOnly && spec.SCDType == 2:
+		return refuse(fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (...)", quoted(t.Name)), "history needs a key, and there is none")
+	case appendOnly && !spec.AppendOnly:
+		b.Notes = append(b.Notes, fmt.Sprintf("%s has no key: append-only; UPDATE and DELETE there are invisible", t.Name))
+	case appendOnly:
+		b.Notes = append(b.Notes, fmt.Sprintf("%s is append-only by configuration; UPDATE and DELETE there are not followed", t.Name))
+	case !rel.Usable:
+		return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY DEFAULT (or FULL), or append_only: true", quoted(t.Name)),
+			"its replica identity does not log which row an UPDATE or DELETE means")
+	}
+	if appendOnly {
+		keys = nil
+	}
+	chosen, isKey, tracked, err := spec.Columns(t, keys)
+	if err != nil {
+		return Bound{}, nil, err
+	}
+	if len(chosen) == 0 {
+		return refuse("select at least one column", "no column is left")
+	}
+	if n := len(isKey); n != len(keys) {
+		return refuse("correct keys", "keys %s are not all columns of it", strings.Join(keys, ", "))
+	}
+	target := &scd.Target{
+		Name: spec.TargetFor(t.Name, sourceDefault, defaultSchema), Source: t.Name,
+		Kind: scd.Kind(spec.SCDType), AppendOnly: appendOnly,
+	}
+	for _, i := range chosen {
+		c := t.Columns[i]
+		if isKey[i] {
+			if t.Identity != change.IdentityFull && !c.Key {
+				return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL, or choose keys among the replica identity's columns", quoted(t.Name)),
+					"key column %s is not part of its replica identity", c.Name)
+			}
+			if c.Nullable {
+				return refuse(fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET NOT NULL", quoted(t.Name), quote(c.Name)), "key column %s may be NULL", c.Name)
+			}
+		}
+		target.Columns = append(target.Columns, scd.Column{Name: c.Name, Type: c.Type, Key: isKey[i], Tracked: tracked[i], Nullable: c.Nullable})
+	}
+	b.Target = target
+	return b, nil, nil
+}
+
+// evolve returns the target of b for a new layout of its source table, or nil if
+// the target serves it as it is. New columns come at the end; columns that the
+// source dropped stay.
+func (b *Bound) evolve(layout *change.Table) (*scd.Target, error) {
+	chosen, _, tracked, err := b.Spec.Columns(layout, nil)
+	if err != nil && !b.Spec.IsPattern() && fault.KindOf(err) == fault.Usage {
+		// A column named in the flow was dropped or renamed in mid-stream.
+		return nil, fault.Refuse("correct the flow's column lists and start again", "the layout of table %s changed: %v", layout.Name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var next *scd.Target
+	for _, i := range chosen {
+		c := layout.Columns[i]
+		at := -1
+		for j := range b.Target.Columns {
+			if b.Target.Columns[j].Name == c.Name {
+				at = j
+			}
+		}
+		if at >= 0 && b.Target.Columns[at].Type.Name == c.Type.Name {
+			continue
+		}
+		if next == nil {
+			copied := *b.Target
+			copied.Columns = append([]scd.Column(nil), b.Target.Columns...)
+			next = &copied
+		}
+		if at >= 0 {
+			next.Columns[at].Type = c.Type
+			continue
+		}
+		next.Columns = append(next.Columns, scd.Column{Name: c.Name, Type: c.Type, Tracked: tracked[i], Nullable: true})
+	}
+	return next, nil
+}
+
+// Followed lists the source tables for the publications: a table goes into the
+// append-only one only if every flow on it is append-only.
+func Followed(bound []Bound) []source.Followed {
+	var out []source.Followed
+	at := map[uint32]int{}
+	for i := range bound {
+		t := bound[i].Relation.Table
+		j, seen := at[t.ID]
+		if !seen {
+			at[t.ID] = len(out)
+			out = append(out, source.Followed{Table: t, AppendOnly: bound[i].Target.AppendOnly})
+			continue
+		}
+		out[j].AppendOnly = out[j].AppendOnly && bound[i].Target.AppendOnly
+	}
+	return out
+}
+
+// quote and quoted spell identifiers for remedies, which are PostgreSQL statements.
+func quote(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
+
+func quoted(n change.Name) string { return quote(n.Schema) + "." + quote(n.Table) }

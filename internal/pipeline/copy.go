@@ -1,0 +1,262 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"tailrace/checkpoint"
+	"tailrace/hydrate"
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/internal/flow"
+	"tailrace/sink"
+	"tailrace/source"
+)
+
+// hydrateAll is the first start: publications, slot, and every table under the
+// slot's own snapshot.
+func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state source.State) error {
+	if err := s.preflight(ctx, s.bound, s.mark.Phase == checkpoint.Creating || s.mode.Overwrite); err != nil {
+		return err
+	}
+	m := checkpoint.Mark{Phase: checkpoint.Creating, Source: DecideState(state).Identity, Slot: state.Slot.Name}
+	if err := s.save(ctx, m); err != nil {
+		return err
+	}
+	fault.KillPoint("mark creating")
+	// The publications must be there before the slot, or the slot can never be read
+	// with them.
+	if err := s.src.Publish(ctx, Followed(s.bound)); err != nil {
+		return fmt.Errorf("make the publications: %w", err)
+	}
+	snap, err := s.src.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("make the replication slot: %w", err)
+	}
+	defer s.close("snapshot", snap.Close)
+	fault.KillPoint("slot made")
+	s.Log.Info("replication slot made", "slot", state.Slot.Name, "position", snap.Position().String())
+
+	m.Phase, m.Position = checkpoint.Copying, snap.Position()
+	for i := range s.bound {
+		m.Tables = append(m.Tables, s.tableState(&s.bound[i], checkpoint.Creating, change.Position{}))
+	}
+	if err := s.save(ctx, m); err != nil {
+		return err
+	}
+	fault.KillPoint("mark copying")
+	if err := s.load(ctx, s.bound, snap, checkpoint.Live); err != nil {
+		return err
+	}
+	fault.KillPoint("copy finished")
+	return s.finishCopy(ctx)
+}
+
+// hydrateMissing copies what the mark does not know as finished: tables of a copy
+// that died, tables that were added to the flows, tables asked for again. They are
+// catching until the mark has reached their snapshot.
+func (s *session) hydrateMissing(ctx context.Context, state source.State) error {
+	var missing []Bound
+	var forgotten []checkpoint.Table
+	for i := range s.bound {
+		b := &s.bound[i]
+		st := s.state(b.Target.Name)
+		switch {
+		case s.asked(b):
+			missing = append(missing, *b)
+		case st.Phase == checkpoint.Parked:
+			s.Log.Warn("table is parked", "target", b.Target.Name.String(), "reason", st.Reason)
+		case st.Phase == checkpoint.None, st.Phase == checkpoint.Creating, st.Phase == checkpoint.Copying:
+			missing = append(missing, *b)
+		case state.Published != nil && !slices.Contains(state.Published, st.ID) && st.ID == b.Relation.Table.ID:
+			return fault.Refuse(
+				fmt.Sprintf("tailrace backfill --table %s --overwrite", b.Target.Name),
+				"table %s was taken out of the publication since it was copied: its changes since then were not sent", b.Relation.Table.Name)
+		case st.ID != b.Relation.Table.ID:
+			return fault.Refuse(
+				fmt.Sprintf("tailrace backfill --table %s --overwrite", b.Target.Name),
+				"table %s was dropped and made again since it was copied: it is another table now", b.Relation.Table.Name)
+		default:
+			if err := s.dst.Create(ctx, b.Target); err != nil { // columns added while we were away
+				return fmt.Errorf("prepare target %s: %w", b.Target.Name, err)
+			}
+		}
+	}
+	for _, t := range s.mark.Tables {
+		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Target.Name == t.Target }) {
+			s.Log.Warn("target is no longer in the flows; its rows stay, it is not followed any more", "target", t.Target.String())
+			t.Phase = checkpoint.None
+			forgotten = append(forgotten, t)
+		}
+	}
+	if len(forgotten) > 0 {
+		m := s.mark
+		m.Tables = forgotten
+		if err := s.save(ctx, m); err != nil {
+			return err
+		}
+	}
+	for _, name := range s.mode.Tables {
+		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return named(name, &b) }) {
+			return fault.Badly("--table %s: no flow has such a target", name)
+		}
+	}
+	if len(missing) > 0 {
+		if err := s.preflight(ctx, missing, s.mode.Overwrite); err != nil {
+			return err
+		}
+	}
+	if err := s.src.Publish(ctx, s.publishable()); err != nil {
+		return fmt.Errorf("change the publications: %w", err)
+	}
+	if len(missing) == 0 {
+		if s.mark.Phase == checkpoint.Copying {
+			return s.finishCopy(ctx)
+		}
+		return nil
+	}
+	// The publication's change is committed, so the snapshot's position lies after
+	// it: everything later is in the stream, everything earlier in the snapshot.
+	m := s.mark
+	m.Tables = nil
+	for i := range missing {
+		m.Tables = append(m.Tables, s.tableState(&missing[i], checkpoint.Creating, change.Position{}))
+	}
+	if err := s.save(ctx, m); err != nil {
+		return err
+	}
+	snap, err := s.src.Snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("take a snapshot of the source: %w", err)
+	}
+	defer s.close("snapshot", snap.Close)
+	if err := s.load(ctx, missing, snap, checkpoint.Catching); err != nil {
+		return err
+	}
+	fault.KillPoint("copy finished")
+	return s.finishCopy(ctx)
+}
+
+// publishable leaves parked tables out of the publications: what parked them may
+// make the application's statements fail.
+func (s *session) publishable() []source.Followed {
+	var on []Bound
+	for i := range s.bound {
+		if s.state(s.bound[i].Target.Name).Phase != checkpoint.Parked {
+			on = append(on, s.bound[i])
+		}
+	}
+	return Followed(on)
+}
+
+func (s *session) asked(b *Bound) bool {
+	return slices.ContainsFunc(s.mode.Tables, func(name string) bool { return named(name, b) })
+}
+
+// named reports whether a command's --table means this target: its name, with or
+// without schema.
+func named(name string, b *Bound) bool {
+	schema, table := flow.SplitName(name)
+	return table == b.Target.Name.Table && (schema == "" || schema == b.Target.Name.Schema)
+}
+
+func (s *session) tableState(b *Bound, p checkpoint.Phase, since change.Position) checkpoint.Table {
+	return checkpoint.Table{Target: b.Target.Name, Source: b.Relation.Table.Name, ID: b.Relation.Table.ID, Phase: p, Since: since}
+}
+
+// preflight refuses before anything is made: blocking findings of the source, a
+// target of another shape, and a target that holds rows we did not write.
+func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error {
+	findings, err := s.src.Check(ctx, Followed(bound))
+	if err != nil {
+		return fmt.Errorf("check the source: %w", err)
+	}
+	for _, f := range findings {
+		if f.Blocks {
+			return fault.Refuse(f.Remedy, "%s", f.What)
+		}
+		s.Log.Debug(f.What, "remedy", f.Remedy)
+	}
+	for i := range bound {
+		t := bound[i].Target
+		p, err := s.dst.Plan(ctx, t)
+		if err != nil {
+			return fmt.Errorf("look at target %s: %w", t.Name, err)
+		}
+		for _, f := range p.Problems {
+			if f.Blocks {
+				return fault.Refuse(f.Remedy, "%s", f.What)
+			}
+			s.Log.Warn(f.What, "remedy", f.Remedy)
+		}
+		begun := s.state(t.Name).Phase != checkpoint.None
+		if p.Rows && !ours && !begun {
+			return fault.Refuse("empty or drop it, choose another target, or pass --overwrite to replace its rows",
+				"target %s holds rows, and no mark says that they are this pipeline's", t.Name)
+		}
+	}
+	return nil
+}
+
+// load copies tables under one snapshot.
+func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot, phase checkpoint.Phase) error {
+	tables := make([]hydrate.Table, len(bound))
+	for i := range bound {
+		b := &bound[i]
+		if err := s.dst.Create(ctx, b.Target); err != nil {
+			return fmt.Errorf("make target %s: %w", b.Target.Name, err)
+		}
+		req := source.CopyRequest{Table: b.Relation.Table, Binary: s.binary}
+		for _, c := range b.Target.Columns {
+			req.Columns = append(req.Columns, c.Name)
+		}
+		if b.Target.Kind == 2 {
+			start := snap.Clock()
+			if b.Spec.HistoryStart == flow.HistoryStartInfinity {
+				start = time.Time{}
+			}
+			req.StartAt = &start
+		}
+		done := s.tableState(b, phase, snap.Position())
+		if phase == checkpoint.Catching && snap.Position().Compare(s.mark.Position) <= 0 {
+			done.Phase = checkpoint.Live
+		}
+		tables[i] = hydrate.Table{
+			Name: b.Target.Name.String(), Rows: b.Relation.Rows, Bytes: b.Relation.Size,
+			Read: func(ctx context.Context, w io.Writer) (int64, error) { return snap.Copy(ctx, req, w) },
+			Load: func(ctx context.Context, r io.Reader) (int64, error) {
+				rows, err := s.dst.Load(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r}, true, done)
+				if err != nil {
+					return 0, err
+				}
+				s.remember(done)
+				fault.KillPoint("table loaded")
+				return rows, nil
+			},
+		}
+	}
+	if err := hydrate.Run(ctx, tables, s.Workers, s.Progress); err != nil {
+		if ctx.Err() != nil && !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%w: %w", context.Canceled, err)
+		}
+		return err
+	}
+	s.progressed = true
+	return nil
+}
+
+func (s *session) remember(t checkpoint.Table) {
+	s.markMu.Lock()
+	defer s.markMu.Unlock()
+	s.mark.Tables = upsertTable(s.mark.Tables, t)
+}
+
+func (s *session) finishCopy(ctx context.Context) error {
+	m := s.mark
+	m.Phase, m.Tables = checkpoint.Live, nil
+	return s.save(ctx, m)
+}

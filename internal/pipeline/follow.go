@@ -1,0 +1,547 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tailrace/checkpoint"
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/scd"
+	"tailrace/sink"
+	"tailrace/source"
+)
+
+// follower is the stream's loop. Two goroutines and one number: the source hands
+// segments into a queue bounded in bytes; this loop gathers whole transactions
+// until the queue is empty or the batch is full, folds them per key, and hands one
+// batch to the destination; what the destination has made durable goes back to the
+// source. There is no lingering: an idle source's transaction goes at once, and
+// under load batches grow by themselves because the next one gathers while this
+// one is written.
+type follower struct {
+	*session
+	queue  *queue
+	routes map[uint32][]*route // source table id -> its targets
+	byTgt  map[change.Name]*route
+	until  change.Position // stop when the mark has reached it; zero: never
+	exact  bool            // never apply anything beyond until
+
+	// The batch being gathered.
+	end     change.Position // end of its last whole transaction or quiet point
+	commit  time.Time       // of its last transaction
+	changes int
+	bytes   int
+	txs     int
+	open    bool // the destination holds an unfinished source transaction (pieces)
+	pieces  bool // the running source transaction came in pieces so far
+	piecing bool // some piece of it touched a target
+
+	applied change.Position
+	written time.Time     // when the mark was last written
+	done    chan struct{} // closed when the loop has applied its last batch
+	wake    chan struct{} // something was applied: ask what is durable
+}
+
+// route is one target of a source table.
+type route struct {
+	*Bound
+	folder *scd.Folder
+	state  checkpoint.Table
+	layout *change.Table // the last layout seen in the log
+	dirty  bool          // changes in the batch
+	inTx   bool          // changes in the running transaction
+}
+
+// A quiet stretch of log costs the destination a small write; once in 5 s keeps the
+// source's log short (a minute is promised) and an idle destination idle.
+var quietEvery = 5 * time.Second
+
+const (
+	// The catalogue is looked at so that a table that lost its identity leaves the
+	// publication within 30 s, before many of the application's statements fail.
+	watchEvery = 15 * time.Second
+	// How often an applied batch is asked for until it is durable.
+	durableEvery = 100 * time.Millisecond
+)
+
+// errReached ends the loop at until; never leaves follow.
+var errReached = errors.New("reached")
+
+// follow streams from the mark. It returns nil when until is reached or stop ended
+// and everything applied is durable and confirmed.
+func (s *session) follow(stop, work context.Context, until change.Position, exact bool) error {
+	f := &follower{
+		session: s, queue: newQueue(s.QueueBytes), until: until, exact: exact,
+		routes: map[uint32][]*route{}, byTgt: map[change.Name]*route{},
+		end: s.mark.Position, applied: s.mark.Position,
+		done: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	for i := range s.bound {
+		b := &s.bound[i]
+		r := &route{Bound: b, folder: scd.NewFolder(b.Target), state: s.state(b.Target.Name), layout: b.Relation.Table}
+		if r.state.Phase == checkpoint.Parked {
+			continue
+		}
+		f.routes[b.Relation.Table.ID] = append(f.routes[b.Relation.Table.ID], r)
+		f.byTgt[b.Target.Name] = r
+	}
+	s.Stats.Applied.Set(f.applied)
+	if !until.IsZero() && until.Compare(f.applied) <= 0 && !f.anyCatching() {
+		return nil
+	}
+
+	g, work := errgroup.WithContext(work)
+	read, stopReading := context.WithCancel(work)
+	defer stopReading()
+	from := f.applied
+	g.Go(func() error {
+		o := source.FollowOptions{Binary: s.binary, PieceBytes: s.PieceBytes}
+		err := s.src.Follow(read, from, o, func(ctx context.Context, seg *change.Segment) error {
+			if n := len(seg.Txs); n > 0 && seg.Txs[n-1].Last {
+				s.Stats.Received.Set(seg.Txs[n-1].End)
+			}
+			fault.KillPoint("segment received")
+			return f.queue.push(ctx, seg)
+		})
+		if read.Err() != nil {
+			return nil // we ended it
+		}
+		if err == nil {
+			err = errors.New("the stream ended")
+		}
+		return fmt.Errorf("follow the log from %s: %w", from, err)
+	})
+	g.Go(func() error {
+		err := f.loop(stop, work)
+		close(f.done)
+		if err != nil && !errors.Is(err, errReached) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer stopReading()
+		return f.confirm(work)
+	})
+	g.Go(func() error { return f.watch(work) })
+	return g.Wait()
+}
+
+func (f *follower) anyCatching() bool {
+	for _, r := range f.byTgt {
+		if r.state.Phase == checkpoint.Catching {
+			return true
+		}
+	}
+	return false
+}
+
+// loop gathers and applies. In order of importance it looks at: being told to
+// stop, what is waiting, and only then waits.
+func (f *follower) loop(stop, work context.Context) error {
+	for {
+		if stop.Err() != nil {
+			return nil // what waits in the queue will be sent again
+		}
+		seg := f.queue.take()
+		if seg == nil {
+			select {
+			case <-f.queue.filled:
+			case <-stop.Done():
+			case <-work.Done():
+				return work.Err()
+			}
+			continue
+		}
+		for seg != nil {
+			if err := f.gather(stop, work, seg); err != nil {
+				return err
+			}
+			if f.full() || stop.Err() != nil {
+				break
+			}
+			seg = f.queue.take()
+		}
+		if err := f.flush(work); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *follower) full() bool {
+	return f.changes >= f.BatchRows || int64(f.bytes) >= f.BatchBytes
+}
+
+// gather folds a segment into the batch; it writes batches where it must: around
+// a transaction in pieces, at the stop position, before a change of layout. A stop
+// leaves the rest of the segment: it will be sent again.
+func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error {
+	perTx := seg.Bytes / max(len(seg.Txs), 1)
+	for i := range seg.Txs {
+		tx := &seg.Txs[i]
+		if stop.Err() != nil {
+			return nil
+		}
+		if f.exact && f.beyond(tx) {
+			if err := f.flush(ctx); err != nil {
+				return err
+			}
+			return f.reach(ctx, f.until)
+		}
+		if !tx.First || !tx.Last {
+			if err := f.piece(ctx, tx); err != nil {
+				return err
+			}
+		} else {
+			if err := f.add(ctx, tx); err != nil {
+				return err
+			}
+			f.end = tx.End
+			if !tx.CommitTime.IsZero() {
+				f.commit = tx.CommitTime
+				f.txs++
+			}
+		}
+		f.bytes += perTx
+		if f.full() && !f.open {
+			if err := f.flush(ctx); err != nil {
+				return err
+			}
+		}
+		if !f.until.IsZero() && f.until.Compare(f.end) <= 0 && !f.open {
+			if err := f.flush(ctx); err != nil {
+				return err
+			}
+			return errReached
+		}
+	}
+	return nil
+}
+
+// beyond reports whether tx ends after the stop position. A piece whose end is not
+// known is judged by BEGIN's final LSN: see checkpoint.Table.Contains.
+func (f *follower) beyond(tx *change.Tx) bool {
+	t := checkpoint.Table{Since: f.until}
+	return !t.Contains(tx)
+}
+
+// reach moves the mark to a position that is known to hold nothing more for us.
+func (f *follower) reach(ctx context.Context, p change.Position) error {
+	if f.applied.Before(p) {
+		f.end = p
+		if err := f.flush(ctx); err != nil {
+			return err
+		}
+	}
+	return errReached
+}
+
+// piece applies one piece of a large transaction, all of them inside one
+// destination transaction that nothing else shares.
+func (f *follower) piece(ctx context.Context, tx *change.Tx) error {
+	if tx.First {
+		if err := f.flush(ctx); err != nil {
+			return err
+		}
+		f.piecing = false
+	}
+	if err := f.add(ctx, tx); err != nil {
+		return err
+	}
+	touched := f.changes > 0
+	if !tx.Last {
+		if !touched {
+			return nil
+		}
+		err := f.write(ctx, !f.piecing, true)
+		f.piecing, f.open = true, true
+		return err
+	}
+	f.end, f.commit = tx.End, tx.CommitTime
+	f.txs++
+	if !f.piecing {
+		return nil // like any other transaction, or nothing for us at all
+	}
+	f.piecing = false
+	err := f.write(ctx, false, false)
+	f.open = false
+	return err
+}
+
+// add routes a transaction's changes to the folders of their targets.
+func (f *follower) add(ctx context.Context, tx *change.Tx) error {
+	var touched []*route
+	for i := range tx.Changes {
+		c := &tx.Changes[i]
+		routes := f.routes[c.Table.ID]
+		for _, r := range routes {
+			if r.state.Contains(tx) {
+				continue // the copy holds it already
+			}
+			if r.layout != c.Table {
+				if err := f.relayout(ctx, r, c.Table, tx); err != nil {
+					return err
+				}
+			}
+			if r.Target.AppendOnly && (c.Op == change.Update || c.Op == change.Delete) {
+				continue // declared: append_only
+			}
+			if err := r.folder.Add(c); err != nil {
+				return f.at(tx, r, err)
+			}
+			if !r.inTx {
+				r.inTx, r.dirty = true, true
+				touched = append(touched, r)
+			}
+			f.changes++
+		}
+	}
+	for _, r := range touched {
+		r.inTx = false
+		if err := r.folder.EndTx(tx.CommitTime.UnixMicro()); err != nil {
+			return f.at(tx, r, err)
+		}
+	}
+	return nil
+}
+
+// at adds to an error what a person needs to find the place.
+func (f *follower) at(tx *change.Tx, r *route, err error) error {
+	place := "commit " + tx.End.String()
+	if tx.End.IsZero() {
+		place = "the transaction whose commit begins at " + tx.Begin.String()
+	}
+	return fmt.Errorf("apply to %s, transaction %d, %s: %w", r.Target.Name, tx.XID, place, err)
+}
+
+// relayout follows a change of a source table's layout: new columns are added to
+// the target (NULL in old rows), dropped ones stay.
+func (f *follower) relayout(ctx context.Context, r *route, layout *change.Table, tx *change.Tx) error {
+	next, err := r.evolve(layout)
+	if err != nil {
+		return f.at(tx, r, err)
+	}
+	if next != nil {
+		if err := f.settleBefore(ctx, r, tx); err != nil {
+			return err
+		}
+		for _, c := range next.Columns {
+			if f.binary && !f.dst.Binary(c.Type) {
+				// The start-up path decides the wire form anew.
+				return fault.Retry(nil, "column %s of %s has a type that travels as text; reading the log anew", c.Name, r.Target.Name)
+			}
+		}
+		if err := f.dst.Create(ctx, next); err != nil {
+			return f.at(tx, r, fmt.Errorf("follow the new layout of %s: %w", layout.Name, err))
+		}
+		for _, c := range next.Columns[min(len(r.Target.Columns), len(next.Columns)):] {
+			f.Log.Warn("the source table has a new column; it was added to the target, NULL in rows that are there", "target", next.Name.String(), "column", c.Name)
+		}
+		r.Target = next
+		r.folder = scd.NewFolder(next)
+	}
+	for _, c := range r.Target.Columns {
+		if r.layout.Find(c.Name) >= 0 && layout.Find(c.Name) < 0 {
+			f.Log.Warn("the source table lost a column; the target keeps it: unchanged in rows that stay, NULL in new ones", "target", r.Target.Name.String(), "column", c.Name)
+		}
+	}
+	r.layout = layout
+	return nil
+}
+
+// settleBefore writes what the old layout's folder holds. Inside one transaction
+// DDL and rows cannot be taken apart, so the part so far goes as a piece.
+func (f *follower) settleBefore(ctx context.Context, r *route, tx *change.Tx) error {
+	if !r.dirty {
+		return nil
+	}
+	if r.inTx || f.open {
+		return f.at(tx, r, fault.Refuse(fmt.Sprintf("tailrace backfill --table %s --overwrite", r.Target.Name),
+			"table %s was altered in the middle of a transaction that also changed rows before it", r.layout.Name))
+	}
+	return f.flush(ctx)
+}
+
+// flush writes the batch gathered so far, if there is anything to say.
+func (f *follower) flush(ctx context.Context) error {
+	if f.open {
+		return nil
+	}
+	if f.changes == 0 {
+		quiet := f.applied.Compare(f.end) >= 0 ||
+			time.Since(f.written) < quietEvery && !f.awaited()
+		if quiet {
+			return nil
+		}
+	}
+	return f.write(ctx, true, false)
+}
+
+// awaited reports that somebody waits for the mark to move although no row did.
+func (f *follower) awaited() bool {
+	if !f.until.IsZero() && f.until.Compare(f.end) <= 0 {
+		return true
+	}
+	for _, r := range f.byTgt {
+		if r.state.Phase == checkpoint.Catching && r.state.Since.Compare(f.end) <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// write hands the folded batch to the destination.
+func (f *follower) write(ctx context.Context, first, more bool) error {
+	b := &sink.Batch{Position: f.end, CommitTime: f.commit, First: first, More: more}
+	operations := 0
+	for _, r := range f.byTgt {
+		if r.dirty {
+			r.dirty = false
+			rounds := r.folder.Take()
+			if len(rounds) > 0 {
+				b.Targets = append(b.Targets, sink.TargetRounds{Target: r.Target, Binary: f.binary, Rounds: rounds})
+			}
+			for i := range rounds {
+				operations += rounds[i].Size()
+			}
+		}
+		if !more && r.state.Phase == checkpoint.Catching && r.state.Since.Compare(f.end) <= 0 {
+			b.Live = append(b.Live, r.Target.Name)
+		}
+	}
+	changes, txs := f.changes, f.txs
+	f.changes, f.bytes, f.txs = 0, 0, 0
+	fault.KillPoint("before apply")
+	began := time.Now()
+	if err := f.dst.Apply(ctx, b); err != nil {
+		return fmt.Errorf("write the batch that ends at %s: %w", f.end, err)
+	}
+	fault.KillPoint("applied")
+	now := time.Now()
+	f.Stats.ApplyTime.Add(int64(now.Sub(began)))
+	f.Stats.Changes.Add(int64(changes))
+	f.Stats.Operations.Add(int64(operations))
+	f.Stats.Batches.Add(1)
+	if more {
+		return nil
+	}
+	f.written, f.applied = now, f.end
+	f.progressed, *f.worked = true, now
+	f.Stats.Transactions.Add(int64(txs))
+	f.Stats.Applied.Set(f.end)
+	if !f.commit.IsZero() {
+		f.Stats.CommitTime.Store(f.commit.UnixNano())
+	}
+	for _, name := range b.Live {
+		r := f.byTgt[name]
+		r.state.Phase = checkpoint.Live
+		f.Log.Info("table is live", "target", name.String(), "position", f.end.String())
+	}
+	signal(f.wake)
+	return nil
+}
+
+// confirm tells the source what is durable: durable first, acknowledge second.
+// After the loop's end it returns when everything applied is confirmed, at the
+// latest after the drain's limit.
+func (f *follower) confirm(ctx context.Context) error {
+	var deadline <-chan time.Time
+	done := f.done
+	var confirmed change.Position // by this connection: the source is told anew after each start
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		want := f.Stats.Applied.Get()
+		if confirmed.Before(want) {
+			durable, err := f.dst.Durable(ctx)
+			if err != nil {
+				return fmt.Errorf("ask what is durable: %w", err)
+			}
+			if confirmed.Before(durable) {
+				confirmed = durable
+				f.src.Confirm(durable)
+				f.Stats.Confirmed.Set(durable)
+				fault.KillPoint("confirmed")
+			}
+		}
+		behind := confirmed.Before(f.Stats.Applied.Get())
+		if done == nil && !behind {
+			return nil
+		}
+		wait := time.Hour
+		if behind {
+			wait = durableEvery
+		}
+		timer.Reset(wait)
+		select {
+		case <-done:
+			done = nil
+			deadline = time.After(f.DrainMax)
+		case <-f.wake:
+		case <-timer.C:
+		case <-deadline:
+			f.Log.Warn("stopped before everything applied was durable; the next start finds it by the mark", "applied", f.Stats.Applied.Get().String(), "confirmed", confirmed.String())
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// watch takes tables whose identity stopped serving out of the stream and parks
+// them with the remedy.
+func (f *follower) watch(ctx context.Context) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-f.done:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		losses, err := f.src.Watch(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("look at the catalogue: %w", err)
+		}
+		for _, l := range losses {
+			if err := f.park(ctx, l); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// park sets a table aside. The stream is re-entered by the front door, so that no
+// loop has to know of it.
+func (f *follower) park(ctx context.Context, l source.Loss) error {
+	var parked []checkpoint.Table
+	for _, b := range f.bound {
+		if st := f.state(b.Target.Name); b.Relation.Table.ID == l.ID && !b.Target.AppendOnly && st.Phase != checkpoint.Parked {
+			st.Phase = checkpoint.Parked
+			st.Reason = l.Reason + "; " + l.Remedy + ", then: tailrace backfill --table " + b.Target.Name.String() + " --overwrite"
+			parked = append(parked, st)
+		}
+	}
+	if len(parked) == 0 {
+		return nil
+	}
+	m := f.mark
+	m.Position, m.CommitTime, m.Tables = change.Position{}, time.Time{}, parked
+	if err := f.dst.Save(ctx, m); err != nil {
+		return fmt.Errorf("park tables: %w", err)
+	}
+	for _, p := range parked {
+		f.Log.Error("table is parked", "target", p.Target.String(), "reason", p.Reason)
+	}
+	return fault.Retry(nil, "entering anew without the parked tables")
+}

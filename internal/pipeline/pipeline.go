@@ -1,0 +1,369 @@
+// Package pipeline is the corridor: the order of steps from a cold start to the
+// stream, the loop that applies, the drain, and the way back in after a fault.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tailrace/checkpoint"
+	"tailrace/hydrate"
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/internal/flow"
+	"tailrace/sink"
+	"tailrace/source"
+)
+
+// Config is everything a pipeline needs. OpenSource and OpenSink are called again
+// after every fault: recovery goes through the front door.
+type Config struct {
+	Name          string
+	Flows         []flow.Spec
+	OpenSource    func(context.Context) (source.Source, error)
+	OpenSink      func(context.Context) (sink.Writer, error)
+	SourceSchema  string // the source's default schema, mapped to DefaultSchema
+	DefaultSchema string // the destination's
+	Owner         checkpoint.Owner
+
+	Workers    int           // tables copied at once
+	BatchRows  int           // row changes that close a batch
+	BatchBytes int64         // bytes that close a batch
+	QueueBytes int64         // what may wait between reading and applying
+	PieceBytes int64         // a larger source transaction comes in pieces
+	DrainMax   time.Duration // for finishing a batch on shutdown
+	RetryMax   time.Duration // how long transient faults are retried since it last worked
+	WaitOwner  time.Duration // how long to wait for an owner on another host to become stale
+
+	Log      *slog.Logger
+	Progress hydrate.Progress
+	Stats    *Stats
+}
+
+// Mode says how far a run goes.
+type Mode struct {
+	Once      bool     // stop when the mark has reached the source's position at the start
+	CopyOnly  bool     // stop after the copy
+	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
+	Tables    []string // CopyOnly: copy these targets again although they are there
+
+	// atSnapshot makes the run stop exactly at the position of a snapshot taken at
+	// the start and hands both over, while the pipeline is still owned (verify).
+	atSnapshot func(context.Context, source.Snapshot, *session) error
+}
+
+// Pause before a retry: from 0.5 s doubling to 15 s, so that a restart of the
+// database costs about a second, and a long outage four attempts a minute.
+var (
+	retryFirst = 500 * time.Millisecond
+	retryLast  = 15 * time.Second
+)
+
+const (
+	// A destination or source that was never reached is more likely a wrong DSN
+	// than an outage: give up after 10 s so that the person sees it.
+	retryNeverWorked = 10 * time.Second
+)
+
+// Run runs the pipeline until the mode's end, ctx (drains, then returns nil), or a
+// fault that retrying does not mend. The error's kind decides the exit code.
+func Run(ctx context.Context, c Config, m Mode) error {
+	began, pause := time.Now(), retryFirst
+	var worked time.Time // when it last worked; zero: never
+	overwrite := m.Overwrite
+	for {
+		s := &session{Config: c, mode: m, worked: &worked}
+		s.mode.Overwrite = overwrite
+		s.overwriteDone = func() { overwrite = false }
+		err := s.run(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil && errors.Is(err, context.Canceled):
+			return nil
+		case fault.KindOf(err) != fault.Transient || errors.Is(err, fault.ErrOwned):
+			return err
+		}
+		limit, since := c.RetryMax, worked
+		if worked.IsZero() {
+			limit, since = min(retryNeverWorked, c.RetryMax), began
+		}
+		if s.progressed {
+			pause = retryFirst
+		}
+		if time.Since(since) > limit {
+			return fmt.Errorf("gave up after %s of retries: %w", time.Since(since).Round(time.Second), err)
+		}
+		c.Stats.Retries.Add(1)
+		c.Log.Warn("will try again", "in", pause.String(), "error", err.Error())
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+		pause = min(2*pause, retryLast)
+	}
+}
+
+// session is one pass through the front door: open, own, decide, copy, follow.
+type session struct {
+	Config
+	mode          Mode
+	overwriteDone func()
+	worked        *time.Time
+	progressed    bool
+
+	src    source.Source
+	dst    sink.Writer
+	bound  []Bound
+	binary bool
+	binMu  sync.Mutex
+
+	markMu sync.Mutex // guards mark: the copy's workers and the loop write it
+	mark   checkpoint.Mark
+}
+
+func (s *session) run(ctx context.Context) (err error) {
+	if s.dst, err = s.OpenSink(ctx); err != nil {
+		return fmt.Errorf("open the destination: %w", err)
+	}
+	defer s.close("destination", s.dst.Close)
+	if s.src, err = s.OpenSource(ctx); err != nil {
+		return fmt.Errorf("open the source: %w", err)
+	}
+	defer s.close("source", s.src.Close)
+	if err := s.dst.Own(ctx, s.Owner, s.WaitOwner); err != nil {
+		return fmt.Errorf("take ownership of pipeline %s: %w", s.Name, err)
+	}
+	*s.worked = time.Now()
+
+	// From here on a stop means: finish what is running, then leave. So the work has
+	// a context of its own, ended by the drain's limit.
+	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	g, work := errgroup.WithContext(work)
+	done := make(chan struct{})
+	g.Go(func() error { return s.heartbeat(work, done) })
+	g.Go(func() error {
+		defer close(done)
+		return s.walk(ctx, work)
+	})
+	return g.Wait()
+}
+
+func (s *session) close(what string, fn func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := fn(ctx); err != nil {
+		s.Log.Debug("closing failed", "what", what, "error", err.Error())
+	}
+}
+
+// heartbeatEvery and the 15 s after which an owner counts as stale leave room for
+// several lost beats.
+const heartbeatEvery = 2 * time.Second
+
+func (s *session) heartbeat(ctx context.Context, done <-chan struct{}) error {
+	tick := time.NewTicker(heartbeatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := s.dst.Heartbeat(ctx); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("renew ownership: %w", err)
+			}
+		}
+	}
+}
+
+// walk is the cold start and what follows from it. stop ends it gracefully, work
+// at once.
+func (s *session) walk(stop, work context.Context) error {
+	if err := s.survey(work); err != nil {
+		return err
+	}
+	state, err := s.src.State(work)
+	if err != nil {
+		return fmt.Errorf("read the source's state: %w", err)
+	}
+	if s.mode.Overwrite && len(s.mode.Tables) == 0 {
+		if err := s.forget(work, &state); err != nil {
+			return err
+		}
+	}
+	d, err := checkpoint.Decide(s.mark, DecideState(state))
+	if err != nil {
+		return err
+	}
+	s.Log.Info("decided where to begin", "action", d.Action.String(), "mark", s.mark.Position.String(), "tables", len(s.bound))
+	copyCtx, cancel := context.WithCancel(work) // a stop ends a copy at once: it starts again
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	switch d.Action {
+	case checkpoint.Hydrate:
+		err = s.hydrateAll(copyCtx, d, state)
+	default:
+		err = s.hydrateMissing(copyCtx, state)
+	}
+	if err != nil {
+		if stop.Err() != nil && errors.Is(err, context.Canceled) {
+			return stop.Err()
+		}
+		return err
+	}
+	s.overwriteDone()
+	if s.mode.CopyOnly {
+		return nil
+	}
+	if s.mode.atSnapshot != nil {
+		return s.followToSnapshot(stop, work)
+	}
+	var until change.Position
+	if s.mode.Once {
+		if until, err = s.src.Head(work); err != nil {
+			return fmt.Errorf("read the source's position: %w", err)
+		}
+	}
+	return s.follow(stop, work, until, false)
+}
+
+// followToSnapshot stops the mark exactly at a snapshot's position.
+func (s *session) followToSnapshot(stop, work context.Context) error {
+	snap, err := s.src.Snapshot(work)
+	if err != nil {
+		return fmt.Errorf("take a snapshot of the source: %w", err)
+	}
+	defer s.close("snapshot", snap.Close)
+	if s.mark.Position.Before(snap.Position()) {
+		if err := s.follow(stop, work, snap.Position(), true); err != nil {
+			return err
+		}
+		if stop.Err() != nil {
+			return stop.Err()
+		}
+	}
+	return s.mode.atSnapshot(work, snap, s)
+}
+
+// DecideState gives Decide what it needs of the source.
+func DecideState(st source.State) checkpoint.SourceState {
+	return checkpoint.SourceState{
+		Identity: checkpoint.Identity{System: st.System, Timeline: st.Timeline, Database: st.Database},
+		SlotName: st.Slot.Name, SlotExists: st.Slot.Exists, SlotProblem: st.Slot.Problem,
+		SlotLost: st.Slot.Lost, SlotLostWhy: st.Slot.LostWhy, Confirmed: st.Slot.Confirmed, Head: st.Head,
+		PublicationsMissing: st.PublicationsMissing, PublicationNewer: st.PublicationNewer,
+	}
+}
+
+// survey reads the mark and the catalogue, binds the flows, and decides the wire
+// form.
+func (s *session) survey(ctx context.Context) error {
+	var err error
+	if s.mark, err = s.dst.State(ctx); err != nil {
+		return fmt.Errorf("read the mark: %w", err)
+	}
+	relations, err := s.src.Relations(ctx)
+	if err != nil {
+		return fmt.Errorf("read the source's catalogue: %w", err)
+	}
+	bound, findings, err := Bind(s.Flows, relations, s.SourceSchema, s.DefaultSchema)
+	if err != nil {
+		return err
+	}
+	for _, f := range findings {
+		if f.Blocks {
+			return fault.Refuse(f.Remedy, "%s", f.What)
+		}
+		s.Log.Warn(f.What, "remedy", f.Remedy)
+	}
+	if len(bound) == 0 {
+		return fault.Refuse("create tables, or correct the flows", "no flow matches a table of the source")
+	}
+	s.bound, s.binary = bound, BinaryForm(bound, s.dst)
+	for _, b := range bound {
+		for _, n := range b.Notes {
+			s.Log.Debug(n)
+		}
+	}
+	return nil
+}
+
+// BinaryForm decides whether values travel in binary: all of them or none, because
+// the log is read in one form.
+func BinaryForm(bound []Bound, w sink.Writer) bool {
+	for _, b := range bound {
+		for _, c := range b.Target.Columns {
+			if !w.Binary(c.Type) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// forget drops the mark and the slot for --overwrite, so that Decide sees a first
+// start. The crash-safe order: the mark says creating first.
+func (s *session) forget(ctx context.Context, state *source.State) error {
+	forgotten := make([]checkpoint.Table, 0, len(s.mark.Tables))
+	for _, t := range s.mark.Tables {
+		t.Phase = checkpoint.None
+		forgotten = append(forgotten, t)
+	}
+	m := checkpoint.Mark{Phase: checkpoint.Creating, Source: DecideState(*state).Identity, Slot: state.Slot.Name, Tables: forgotten}
+	if err := s.save(ctx, m); err != nil {
+		return err
+	}
+	return nil
+}
+
+// save writes a mark and remembers it.
+func (s *session) save(ctx context.Context, m checkpoint.Mark) error {
+	s.markMu.Lock()
+	defer s.markMu.Unlock()
+	m.Epoch = s.mark.Epoch
+	if err := s.dst.Save(ctx, m); err != nil {
+		return fmt.Errorf("write the mark: %w", err)
+	}
+	tables := s.mark.Tables
+	for _, t := range m.Tables {
+		tables = upsertTable(tables, t)
+	}
+	m.Tables = tables
+	s.mark = m
+	return nil
+}
+
+func upsertTable(tables []checkpoint.Table, t checkpoint.Table) []checkpoint.Table {
+	out := make([]checkpoint.Table, 0, len(tables)+1)
+	for _, have := range tables {
+		if have.Target != t.Target {
+			out = append(out, have)
+		}
+	}
+	if t.Phase != checkpoint.None {
+		out = append(out, t)
+	}
+	return out
+}
+
+// state returns what the mark says of a target; the zero Table if nothing.
+func (s *session) state(target change.Name) checkpoint.Table {
+	s.markMu.Lock()
+	defer s.markMu.Unlock()
+	for _, t := range s.mark.Tables {
+		if t.Target == target {
+			return t
+		}
+	}
+	return checkpoint.Table{}
+}

@@ -1,0 +1,207 @@
+//go:build !noduckdb
+
+package duckdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/scd"
+	"tailrace/sink"
+)
+
+// applier is the one connection that applies batches, and the transaction that
+// is open on it.
+type applier struct {
+	w        *Writer
+	conn     *conn
+	open     bool           // a transaction is open
+	began    int64          // Writer.changed when it began
+	inPieces bool           // of one source transaction that comes in pieces
+	undo     map[string]int // type 2 targets with an undo table, by name
+}
+
+// minFree is the disk space below which no batch is begun: a commit's
+// write-ahead file and the next checkpoint need room, and the engine does not
+// take a full disk well.
+const minFree = 16 << 20
+
+// Apply writes one batch, or one piece of one, in one transaction with the mark.
+// A commit is flushed to disk, so applied is durable.
+func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
+	if w.broken != nil {
+		return fmt.Errorf("apply after an error, without reopening: %w", w.broken)
+	}
+	if err := w.applyBatch(ctx, b); err != nil {
+		w.abandon()
+		w.broken = w.explain(fmt.Sprintf("apply the batch that ends at %s", b.Position), err)
+		return w.broken
+	}
+	if !b.More {
+		p := b.Position
+		w.applied.Store(&p)
+	}
+	return nil
+}
+
+func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
+	a := &w.apply
+	if b.First == a.open {
+		return fault.Corrupted("a transaction's pieces come in the wrong order (first %t, open %t)", b.First, a.open)
+	}
+	if b.First {
+		if err := a.begin(ctx, w, b.More); err != nil {
+			return err
+		}
+	}
+	for i := range b.Targets {
+		t := &b.Targets[i]
+		if err := a.sees(t.Target.Name); err != nil {
+			return err
+		}
+		s, err := w.shape(ctx, t.Target)
+		if err != nil {
+			return err
+		}
+		for n := range t.Rounds {
+			if t.Target.Kind == scd.Type2 {
+				err = a.type2(ctx, s, &t.Rounds[n])
+			} else {
+				err = a.type1(ctx, s, &t.Rounds[n])
+			}
+			if err != nil {
+				return w.explain("write to "+t.Target.Name.String(), err)
+			}
+		}
+	}
+	fault.KillPoint("rows written")
+	if b.More {
+		return nil
+	}
+	return w.commit(ctx, b)
+}
+
+// commit moves the mark to the batch's end and commits both.
+func (w *Writer) commit(ctx context.Context, b *sink.Batch) error {
+	a := &w.apply
+	w.marking.Lock()
+	defer w.marking.Unlock()
+	at := b.CommitTime
+	if at.IsZero() { // a quiet point keeps the newest transaction's time
+		at = w.commitTime
+	}
+	if err := w.replacePosition(ctx, a.conn, b.Position, at); err != nil {
+		return err
+	}
+	if !a.inPieces {
+		if err := w.setAllLive(ctx, a.conn, b.Live); err != nil {
+			return err
+		}
+	}
+	if _, err := a.conn.exec(ctx, "COMMIT"); err != nil {
+		return err
+	}
+	w.commitTime, a.open = at, false
+	if !a.inPieces || len(b.Live) == 0 {
+		return nil
+	}
+	// A transaction in pieces is long and does not see the row of a table whose
+	// copy ended meanwhile. Should we die here, the table is still catching at a
+	// mark that has reached it, which the next start finds.
+	return inTransaction(ctx, a.conn, func() error { return w.setAllLive(ctx, a.conn, b.Live) })
+}
+
+func (w *Writer) setAllLive(ctx context.Context, c *conn, names []change.Name) error {
+	for _, name := range names {
+		if err := w.setLive(ctx, c, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// touched notes that a target was loaded, made or altered.
+func (w *Writer) touched(n change.Name) { w.changes.Store(n, w.changed.Add(1)) }
+
+// sees refuses to go on where the open transaction began before the target's
+// newest Load or Create: it would not see their rows and columns.
+func (a *applier) sees(n change.Name) error {
+	if at, ok := a.w.changes.Load(n); ok && at.(int64) > a.began {
+		return fault.Retry(nil, "target %s was loaded or altered while the transaction was open", n)
+	}
+	return nil
+}
+
+func (a *applier) begin(ctx context.Context, w *Writer, more bool) error {
+	if a.conn == nil {
+		if err := w.mustOwn(); err != nil {
+			return err
+		}
+		c, err := w.connect()
+		if err != nil {
+			return err
+		}
+		a.w, a.conn = w, c
+	}
+	if err := w.roomLeft(); err != nil {
+		return err
+	}
+	a.began = w.changed.Load()
+	if _, err := a.conn.exec(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	a.open, a.inPieces, a.undo = true, more, map[string]int{}
+	return nil
+}
+
+// roomLeft refuses to go on when the disk is almost full.
+func (w *Writer) roomLeft() error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(w.cfg.Path, &fs); err != nil {
+		return fmt.Errorf("look for free disk space: %w", err)
+	}
+	if free := fs.Bavail * uint64(fs.Bsize); free < minFree {
+		return fmt.Errorf("%d MiB are left: %w", free>>20, syscall.ENOSPC)
+	}
+	return nil
+}
+
+// abandon rolls back what is open and closes the apply connection.
+func (w *Writer) abandon() {
+	a := &w.apply
+	if a.conn == nil {
+		return
+	}
+	if a.open {
+		// An error may have ended the transaction already; then there is nothing
+		// to roll back, and that is all ROLLBACK would say.
+		_, _ = a.conn.exec(context.Background(), "ROLLBACK")
+		a.open = false
+	}
+	a.conn.close()
+	a.conn = nil
+}
+
+// Durable returns the newest applied position: a commit returns after its flush.
+func (w *Writer) Durable(context.Context) (change.Position, error) {
+	if p := w.applied.Load(); p != nil {
+		return *p, nil
+	}
+	return change.Position{}, nil
+}
+
+var errNotOwned = errors.New("this process does not own the file")
+
+// mustOwn is what every writing method asks first.
+func (w *Writer) mustOwn() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.write {
+		return fault.Corrupted("write to %s: %v", w.cfg.Path, errNotOwned)
+	}
+	return nil
+}

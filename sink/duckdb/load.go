@@ -1,0 +1,103 @@
+//go:build !noduckdb
+
+package duckdb
+
+import (
+	"context"
+	"fmt"
+
+	"tailrace/checkpoint"
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/scd"
+	"tailrace/sink"
+)
+
+// Load copies a whole table through the appender, on a connection and in a
+// transaction of its own, and records done in it.
+func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bool, done checkpoint.Table) (int64, error) {
+	if err := w.mustOwn(); err != nil {
+		return 0, err
+	}
+	s, err := w.shape(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	c, err := w.reader(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	var rows int64
+	err = inTransaction(ctx, c, func() error {
+		if empty {
+			if _, err := c.exec(ctx, "DELETE FROM "+s.name); err != nil {
+				return err
+			}
+		}
+		if rows, err = w.copyRows(ctx, c, s, in); err != nil {
+			return err
+		}
+		n, err := c.number(ctx, "SELECT count(*) FROM "+w.bookTable("marks")+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
+		if err != nil {
+			return err
+		}
+		if n != 1 {
+			return w.fenced()
+		}
+		return w.saveTable(ctx, c, done)
+	})
+	if err != nil {
+		return 0, w.explain("load "+t.Name.String(), err)
+	}
+	w.touched(t.Name)
+	return rows, nil
+}
+
+// roomEvery is how many rows are copied between looks at the free disk space.
+const roomEvery = 1 << 17
+
+func (w *Writer) copyRows(ctx context.Context, c *conn, s *shape, in sink.Copy) (int64, error) {
+	if err := w.roomLeft(); err != nil {
+		return 0, err
+	}
+	cols := s.loadColumns()
+	ap, err := c.newAppender(w.catalog, s.schema, s.table, cols, s.exact)
+	if err != nil {
+		return 0, err
+	}
+	defer ap.discard()
+	r := copyReader{in: in.Rows, binary: in.Binary}
+	vals := make([]change.Value, len(cols))
+	for n := 0; ; n++ {
+		more, err := r.next(vals)
+		if err != nil {
+			return 0, err
+		}
+		if !more {
+			break
+		}
+		for i := range vals {
+			if err := ap.value(i, vals[i]); err != nil {
+				return 0, err
+			}
+		}
+		if err := ap.end(); err != nil {
+			return 0, err
+		}
+		if n%roomEvery == roomEvery-1 {
+			if err := ctx.Err(); err != nil {
+				return 0, err
+			}
+			if err := w.roomLeft(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return ap.finish(ctx)
+}
+
+// errCopy makes the error for a stream that is no COPY output.
+func errCopy(format string, args ...any) error {
+	return fault.Corrupted("read the copy stream: %s", fmt.Sprintf(format, args...))
+}
