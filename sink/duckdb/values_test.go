@@ -128,6 +128,8 @@ func TestColumnsThatDifferByCaseAreRefused(t *testing.T) {
 	}
 	// Beyond ASCII the engine tells cases apart.
 	must(t, w.Create(ctx, target("u", scd.Type1, "имя int4 key", "Имя int4")))
+	must(t, w.Create(ctx, target("Имя", scd.Type1, "id int4 key")))
+	must(t, w.Create(ctx, target("имя", scd.Type1, "id int4 key")))
 	must(t, w.Create(ctx, target("Mixed", scd.Type1, "id int4 key")))
 	p, err = w.Plan(ctx, target("mixed", scd.Type1, "id int4 key"))
 	must(t, err)
@@ -228,4 +230,25 @@ func TestNullInAKeyFindsItsRow(t *testing.T) {
 	apply(t, w, two, scd.Round{Steps: []scd.Step{{Key: row(1, nil), N: 1, Lo: 0, Row: row(1, nil, "x")}}})
 	apply(t, w, two, scd.Round{Steps: []scd.Step{{Key: row(1, nil), N: 1, Lo: 1_000_000}}})
 	expect(t, dump(t, w, two), "1|NULL|x|1970-01-01 00:00:00+00|1970-01-01 00:00:01+00")
+}
+
+func TestHistoriesFromTheBeginningOfTime(t *testing.T) {
+	w := newWriter(t, file(t))
+	tg := target("t", scd.Type2, "id int4 key", "v text")
+	must(t, w.Create(ctx, tg))
+	_, err := w.Load(ctx, tg, sink.Copy{Rows: strings.NewReader("1\ta\t-infinity\t\\N\n2\tb\t-infinity\t\\N\n3\tc\t-infinity\t\\N\n")}, false, checkpoint.Table{Target: tg.Name, Phase: checkpoint.Live})
+	must(t, err)
+	apply(t, w, tg, scd.Round{Steps: []scd.Step{
+		{Key: row(1), N: 1, Lo: 1_000_000, Row: row(1, "A")},
+		{Key: row(2), N: 1, Lo: 1_000_000, Row: row(2, "b")},
+		{Key: row(2), N: 2, Lo: 9_000_000, LoVoid: 2_000_000, Row: row(2, "B")},
+	}})
+	apply(t, w, tg, scd.Round{Truncate: true, TruncateAt: 3_000_000})
+	expect(t, dump(t, w, tg),
+		"1|a|-infinity|1970-01-01 00:00:01+00", "1|A|1970-01-01 00:00:01+00|1970-01-01 00:00:03+00",
+		"2|b|-infinity|1970-01-01 00:00:02+00", "2|B|1970-01-01 00:00:02+00|1970-01-01 00:00:03+00",
+		"3|c|-infinity|1970-01-01 00:00:03+00")
+	if bad, err := w.Invariants(ctx, tg); err != nil || len(bad) > 0 {
+		t.Fatal(bad, err)
+	}
 }
