@@ -159,10 +159,10 @@ func (f *follower) loop(stop, work context.Context) error {
 			continue
 		}
 		for seg != nil {
-			if err := f.gather(work, seg); err != nil {
+			if err := f.gather(stop, work, seg); err != nil {
 				return err
 			}
-			if f.full() {
+			if f.full() || stop.Err() != nil {
 				break
 			}
 			seg = f.queue.take()
@@ -178,11 +178,15 @@ func (f *follower) full() bool {
 }
 
 // gather folds a segment into the batch; it writes batches where it must: around
-// a transaction in pieces, at the stop position, before a change of layout.
-func (f *follower) gather(ctx context.Context, seg *change.Segment) error {
+// a transaction in pieces, at the stop position, before a change of layout. A stop
+// leaves the rest of the segment: it will be sent again.
+func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error {
 	perTx := seg.Bytes / max(len(seg.Txs), 1)
 	for i := range seg.Txs {
 		tx := &seg.Txs[i]
+		if stop.Err() != nil {
+			return nil
+		}
 		if f.exact && f.beyond(tx) {
 			if err := f.flush(ctx); err != nil {
 				return err

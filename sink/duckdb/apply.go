@@ -78,6 +78,7 @@ func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
 			}
 		}
 	}
+	fault.KillPoint("rows written")
 	if b.More {
 		return nil
 	}
