@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"tailrace/internal/config"
 	"tailrace/internal/pipeline"
 )
 
@@ -52,6 +55,7 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		return err
 	}
 	cfg.WaitOwner = wait
+	boundMemory(env.Config)
 	ctx, done := untilSignal(cmd.Context(), env.log)
 	defer done()
 	stopReport := p.report(reportEvery)
@@ -63,4 +67,14 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		"changes", p.stats.Changes.Load(), "written", p.stats.Operations.Load(), "batches", p.stats.Batches.Load(),
 		"writing_seconds", fmt.Sprintf("%.1f", time.Duration(p.stats.ApplyTime.Load()).Seconds()))
 	return nil
+}
+
+// boundMemory tells the collector how much may be used: what is configured to wait
+// or be folded, twice over for its encoded and folded forms, and 64 MiB for the
+// rest. Without it the heap would be let grow to double of what lives. GOMEMLIMIT
+// overrides.
+func boundMemory(c *config.Config) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(2*int64(c.QueueBytes+c.Batch.MaxBytes+c.Source.MaxTransactionBytes) + 64<<20)
+	}
 }

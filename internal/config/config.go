@@ -89,13 +89,13 @@ type Flow struct {
 // Default returns the configuration with every default.
 func Default() Config {
 	return Config{
-		Source: Source{Kind: "postgres", MaxTransactionBytes: 16 << 20},
+		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20},
 		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
 			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
 		}},
 		Hydrate:    Hydrate{Workers: 4},
 		Batch:      Batch{MaxRows: 50_000, MaxBytes: 16 << 20},
-		QueueBytes: 32 << 20,
+		QueueBytes: 16 << 20,
 		DrainMax:   10 * time.Second,
 		RetryMax:   30 * time.Minute,
 		MaxLag:     5 * time.Minute,

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"tailrace/internal/dbtest"
+)
+
+// A transaction far larger than every bound is applied whole, in memory that does
+// not grow with it. (5 million rows under TAILRACE_SOAK.)
+func TestHugeTransactionStaysSmall(t *testing.T) {
+	rows := 400_000
+	if os.Getenv("TAILRACE_SOAK") != "" {
+		rows = 5_000_000
+	}
+	server := dbtest.Postgres(t)
+	for _, d := range destinations(t, server) {
+		t.Run(d.kind, func(t *testing.T) {
+			source := server.Database(t)
+			server.Exec(t, source,
+				"create table huge(id bigint primary key, n int, note text, at timestamptz)",
+				"insert into huge select i, 0, 'before', now() from generate_series(1, 1000) i")
+			config := configure(t, "huge_"+d.kind, source, d, "flows: [{source: public.huge}, {source: public.huge, target: huge_history, stored_as_scd_type: 2}]")
+			must(t, "backfill", "-c", config)
+			server.Exec(t, source,
+				fmt.Sprintf("begin; insert into huge select i, i %% 7, md5(i::text), now() from generate_series(1001, %d) i; update huge set n = n + 1 where id <= 2000; delete from huge where id <= 100; commit", rows),
+				fmt.Sprintf("begin; insert into huge select i from generate_series(%d, %d) i; rollback", rows+1, rows+rows/10))
+			began := time.Now()
+			p := start(t, nil, "run", "-c", config, "--once")
+			if code := p.wait(t, 10*time.Minute); code != 0 {
+				t.Fatalf("exit %d\n%s", code, tail(p.output.String()))
+			}
+			peak := p.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10
+			t.Logf("%s: %d rows in one transaction: %.1f s, peak memory %d MiB", d.kind, rows, time.Since(began).Seconds(), peak)
+			limit := int64(256)
+			if d.kind == "duckdb" {
+				limit = 512 + 256 // the engine's own limit, and what it needs beside it
+			}
+			if peak > limit {
+				t.Errorf("peak memory %d MiB, the bound is %d", peak, limit)
+			}
+			if out := must(t, "verify", "-c", config); !strings.Contains(out, fmt.Sprintf("\n0 differences of %d rows", 2*(rows-100))) {
+				t.Errorf("verify:\n%s", out)
+			}
+			// The history saw one step a key: the rows that were there before and changed
+			// have two versions, the deleted one, new ones one.
+			versions := strings.Count(must(t, "show", "-c", config, "huge_history", "--format", "csv"), "\r\n") - 1
+			if want := 1000 + 900 + rows - 1000; versions != want {
+				t.Errorf("%d versions, want %d", versions, want)
+			}
+		})
+	}
+}
