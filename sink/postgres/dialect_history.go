@@ -28,7 +28,12 @@ func (sh *shape) storedColumns() []string {
 
 // sameImage compares stored and sent columns byte by byte.
 func (sh *shape) sameImage(want func(c *column) bool) string {
-	stored := sh.join(want, func(i int) string { return "t." + sh.column(i) })
+	stored := sh.join(want, func(i int) string {
+		if sh.columns[i].domain { // images of a domain and of its base do not compare
+			return "t." + sh.column(i) + "::" + sh.columns[i].base
+		}
+		return "t." + sh.column(i)
+	})
 	if stored == "" {
 		return "true"
 	}
@@ -155,7 +160,10 @@ func (sh *shape) undoSQL(whole bool) (forget, restore string) {
 	from, touched := sh.recordName()+" AS r", ""
 	if !whole {
 		from += ", " + sh.stage.name + " AS s"
-		touched = each(len(sh.keys), "", func(k int) string { return fmt.Sprintf(" AND %s = r.%s", sh.stageKey(k), stageColumn(sh.keys[k])) })
+		touched = each(len(sh.keys), "", func(k int) string {
+			c := sh.columns[sh.keys[k]]
+			return fmt.Sprintf(" AND %s %s r.%s", sh.stageKey(k), c.equals, stageColumn(sh.keys[k]))
+		})
 	}
 	key := sh.onKey(func(k int) string { return "r." + stageColumn(sh.keys[k]) })
 	forget = fmt.Sprintf("DELETE FROM %s AS t USING %s WHERE %s%s AND (r.st IS NULL OR t.%s > r.st)", sh.name, from, key, touched, startColumn)

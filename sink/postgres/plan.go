@@ -188,6 +188,11 @@ func (p *planner) compare(t *scd.Target, r *relation, types []destinationType) [
 			}
 		}
 	}
+	for _, ix := range r.indexes {
+		if ix.deferred && ix.onKey(t) { // ON CONFLICT refuses to work beside it, whatever else there is
+			p.block(fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s;", table, quote(ix.name)), "constraint %s of table %s is deferrable: it cannot serve as the key", ix.name, p.name)
+		}
+	}
 	var further []string
 	for name, a := range r.columns {
 		if !known[name] && a.notNull && !a.filled {
