@@ -3,7 +3,7 @@ CREATE TABLE "public"."or""ders" (
   "at" text NOT NULL,
   "Total" numeric,
   "id" bigint NOT NULL
-) WITH (fillfactor = 80)
+) WITH (fillfactor = 90)
 
 -- copy binary
 COPY "public"."or""ders" ("at", "Total", "id") FROM STDIN (FORMAT binary)

@@ -2,7 +2,7 @@
 CREATE TABLE "public"."or""ders" (
   "id" bigint NOT NULL,
   "Total" numeric
-) WITH (fillfactor = 80)
+) WITH (fillfactor = 90)
 
 -- copy binary
 COPY "public"."or""ders" ("id", "Total") FROM STDIN (FORMAT binary)

@@ -1,7 +1,7 @@
 -- create
 CREATE TABLE "public"."or""ders" (
   "id" bigint NOT NULL
-) WITH (fillfactor = 80)
+) WITH (fillfactor = 90)
 
 -- copy binary
 COPY "public"."or""ders" ("id") FROM STDIN (FORMAT binary)

@@ -3,7 +3,7 @@ CREATE TABLE "public"."or""ders" (
   "id" bigint NOT NULL,
   "Total" numeric,
   "select" text
-) WITH (fillfactor = 80)
+) WITH (fillfactor = 90)
 
 -- copy binary
 COPY "public"."or""ders" ("id", "Total", "select") FROM STDIN (FORMAT binary)
