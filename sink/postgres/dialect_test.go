@@ -18,7 +18,7 @@ func goldenShapes() map[string]*shape {
 		return column{plain: name, name: quote(name), base: base, array: base + "[]", equals: "=", key: key, tracked: tracked}
 	}
 	shaped := func(kind scd.Kind, columns ...column) *shape {
-		sh := &shape{target: &scd.Target{Name: change.Name{Schema: "public", Table: `or"ders`}, Kind: kind}, name: `"public"."or""ders"`, columns: columns, stage: newStage(1)}
+		sh := &shape{target: &scd.Target{Name: change.Name{Schema: "public", Table: `or"ders`}, Kind: kind}, name: `"public"."or""ders"`, columns: columns, stage: newStage(1), record: "pg_temp.tailrace_before_0"}
 		for i, c := range columns {
 			sh.target.Columns = append(sh.target.Columns, scd.Column{Name: c.plain, Key: c.key, Tracked: c.tracked})
 			if c.key {

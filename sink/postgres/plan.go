@@ -44,7 +44,8 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 	if _, err := w.owned(); err != nil {
 		return err
 	}
-	s, err := w.connect(ctx, "")
+	// A change that waits behind a long query makes everybody else wait behind it.
+	s, err := w.connect(ctx, "SET lock_timeout = '30s';")
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (sink.Plan
 		return sink.Plan{DDL: ddl, Problems: p.problems}, later, nil
 	}
 	out := sink.Plan{Exists: true, DDL: p.compare(t, r, types)}
-	if !w.mayReplicate(s) && len(r.triggers)+len(r.foreign) > 0 {
+	if !w.mayReplicate(ctx, s) && len(r.triggers)+len(r.foreign) > 0 {
 		p.block(fmt.Sprintf("GRANT SET ON PARAMETER session_replication_role TO %s; -- version 15 and later; before: ALTER TABLE %s DISABLE TRIGGER USER, and drop its foreign keys", quote(p.user), qualifiedName(p.name)),
 			"table %s has triggers or foreign keys (%s) that would fire again for the source's changes", p.name, strings.Join(append(r.triggers, r.foreign...), ", "))
 	}
@@ -296,8 +297,8 @@ func addKeySQL(name change.Name, t *scd.Target) string {
 
 // mayReplicate tries to make a session one whose writes fire no triggers and
 // check no foreign keys: the source has done both.
-func (w *Writer) mayReplicate(s *session) bool {
-	return s.exec(context.Background(), "SET session_replication_role = replica") == nil
+func (w *Writer) mayReplicate(ctx context.Context, s *session) bool {
+	return s.exec(ctx, "SET session_replication_role = replica") == nil
 }
 
 const rightsSQL = `SELECT current_user, current_database(), has_database_privilege(current_database(), 'CREATE'), has_database_privilege(current_database(), 'TEMPORARY'),

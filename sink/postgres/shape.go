@@ -21,6 +21,7 @@ type shape struct {
 	uniques        []string // unique indexes beside the key's
 	keyed          bool     // a unique index on the key can be used (type 2: on key and start)
 	stage          *stage   // nil until needed
+	record         string   // name of the record of an open source transaction; "" without one
 	texts          [statementsMax]string
 }
 
@@ -140,7 +141,7 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 		}
 	}
 	rows, err = s.query(ctx, oursSQL, n.Schema, n.Table)
-	if err != nil && !missingBook(err) {
+	if err != nil && !missingBook(err) && stateOf(err) != notPermitted {
 		return nil, err
 	}
 	r.ours = err == nil && len(rows) > 0

@@ -68,25 +68,25 @@ UPDATE "public"."or""ders" AS t SET "__END_AT" = greatest($1::timestamptz, t."__
 UPDATE "public"."or""ders" AS t SET "__END_AT" = greatest($1::timestamptz, t."__START_AT" + interval '1 microsecond') WHERE t."__END_AT" IS NULL
 
 -- record
-CREATE TEMPORARY TABLE pg_temp."tailrace_stage_1_before" (st timestamptz, en timestamptz, c1 text, c2 numeric, c3 text, c4 bigint, PRIMARY KEY (c1, c4)) ON COMMIT DROP
+CREATE TEMPORARY TABLE pg_temp.tailrace_before_0 (st timestamptz, en timestamptz, c1 text, c2 numeric, c3 text, c4 bigint, PRIMARY KEY (c1, c4)) ON COMMIT DROP
 
 -- remember
-INSERT INTO pg_temp."tailrace_stage_1_before" (st, en, c1, c2, c3, c4) SELECT v.st, v.en, s.c1, v.c2, v.c3, s.c4 FROM pg_temp."tailrace_stage_1" AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, t."Total" AS c2, t."select" AS c3 FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c4 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true ON CONFLICT DO NOTHING
+INSERT INTO pg_temp.tailrace_before_0 (st, en, c1, c2, c3, c4) SELECT v.st, v.en, s.c1, v.c2, v.c3, s.c4 FROM pg_temp."tailrace_stage_1" AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, t."Total" AS c2, t."select" AS c3 FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c4 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true ON CONFLICT DO NOTHING
 
 -- remember open
-INSERT INTO pg_temp."tailrace_stage_1_before" (st, en, c1, c2, c3, c4) SELECT t."__START_AT", t."__END_AT", t."at", t."Total", t."select", t."id" FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL ON CONFLICT DO NOTHING
+INSERT INTO pg_temp.tailrace_before_0 (st, en, c1, c2, c3, c4) SELECT t."__START_AT", t."__END_AT", t."at", t."Total", t."select", t."id" FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL ON CONFLICT DO NOTHING
 
 -- undo, forget
-DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1_before" AS r, pg_temp."tailrace_stage_1" AS s WHERE t."at" = r.c1 AND t."id" = r.c4 AND s.c1 = r.c1 AND s.c4 = r.c4 AND (r.st IS NULL OR t."__START_AT" > r.st)
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_before_0 AS r, pg_temp."tailrace_stage_1" AS s WHERE t."at" = r.c1 AND t."id" = r.c4 AND s.c1 = r.c1 AND s.c4 = r.c4 AND (r.st IS NULL OR t."__START_AT" > r.st)
 
 -- undo, restore
-UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2, "select" = r.c3 FROM pg_temp."tailrace_stage_1_before" AS r, pg_temp."tailrace_stage_1" AS s WHERE t."at" = r.c1 AND t."id" = r.c4 AND s.c1 = r.c1 AND s.c4 = r.c4 AND t."__START_AT" = r.st
+UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2, "select" = r.c3 FROM pg_temp.tailrace_before_0 AS r, pg_temp."tailrace_stage_1" AS s WHERE t."at" = r.c1 AND t."id" = r.c4 AND s.c1 = r.c1 AND s.c4 = r.c4 AND t."__START_AT" = r.st
 
 -- undo all, forget
-DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1_before" AS r WHERE t."at" = r.c1 AND t."id" = r.c4 AND (r.st IS NULL OR t."__START_AT" > r.st)
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_before_0 AS r WHERE t."at" = r.c1 AND t."id" = r.c4 AND (r.st IS NULL OR t."__START_AT" > r.st)
 
 -- undo all, restore
-UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2, "select" = r.c3 FROM pg_temp."tailrace_stage_1_before" AS r WHERE t."at" = r.c1 AND t."id" = r.c4 AND t."__START_AT" = r.st
+UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2, "select" = r.c3 FROM pg_temp.tailrace_before_0 AS r WHERE t."at" = r.c1 AND t."id" = r.c4 AND t."__START_AT" = r.st
 
 -- invariant: versions end before or at their start
 SELECT count(*) FROM "public"."or""ders" WHERE "__END_AT" <= "__START_AT"
