@@ -45,7 +45,7 @@ type applier struct {
 	open   bool     // a transaction waits for its next piece
 	broken bool
 
-	records map[*shape]bool // type 2 targets with a record of what this source transaction has changed
+	recorded []*shape // type 2 targets with a record of what the open source transaction has changed
 
 	batch  pgconn.Batch
 	jobs   []job
@@ -88,7 +88,13 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 	if a.broken {
 		return errors.New("an earlier batch failed: the destination must be opened again")
 	}
-	if err := a.run(ctx, epoch, b); err != nil {
+	known := a.s != nil
+	err = a.run(ctx, epoch, b)
+	if known && b.First && !b.More && stateOf(err) == uniqueViolation {
+		a.close(ctx) // a unique index may have been made since the target was looked at
+		err = a.run(ctx, epoch, b)
+	}
+	if err != nil {
 		a.broken = true
 		var j *jobError
 		if errors.As(err, &j) {
@@ -109,7 +115,7 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 
 func (a *applier) close(ctx context.Context) {
 	a.s.close(ctx)
-	a.s, a.open, a.shapes, a.staged, a.records = nil, false, nil, nil, nil
+	a.s, a.open, a.shapes, a.staged, a.recorded = nil, false, nil, nil, nil
 	a.reset()
 }
 
@@ -167,7 +173,11 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 	if err := a.finish(ctx, epoch, b); err != nil {
 		return err
 	}
-	a.open, a.records = false, nil
+	a.open = false
+	for _, sh := range a.recorded {
+		sh.record = ""
+	}
+	a.recorded = a.recorded[:0]
 	for _, sh := range a.staged {
 		sh.stage.dirty = false // emptied by the commit
 	}
@@ -180,7 +190,7 @@ func (a *applier) connect(ctx context.Context) error {
 		return err
 	}
 	a.s, a.shapes = s, map[change.Name]*shape{}
-	a.w.mayReplicate(s)
+	a.w.mayReplicate(ctx, s)
 	return nil
 }
 
@@ -189,6 +199,9 @@ func (a *applier) shape(ctx context.Context, t *scd.Target) (*shape, error) {
 	old := a.shapes[t.Name]
 	if old != nil && old.target == t {
 		return old, nil
+	}
+	if old != nil && old.record != "" {
+		return nil, fault.Refuse("tailrace resync for that table", "%s changed its columns inside a transaction that comes in pieces: its history cannot be composed", old.label())
 	}
 	sh, err := a.w.shapeOf(ctx, a.s, t)
 	if err != nil {

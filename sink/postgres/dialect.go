@@ -93,7 +93,10 @@ func (sh *shape) keyList() string {
 
 // onKey compares the key of the target (alias t) with columns of s.
 func (sh *shape) onKey(of func(k int) string) string {
-	return each(len(sh.keys), " AND ", func(k int) string { return "t." + sh.columns[sh.keys[k]].name + " = " + of(k) })
+	return each(len(sh.keys), " AND ", func(k int) string {
+		c := sh.columns[sh.keys[k]]
+		return "t." + c.name + " " + c.equals + " " + of(k)
+	})
 }
 
 func (sh *shape) stageKey(k int) string  { return "s." + stageColumn(sh.keys[k]) }
@@ -201,7 +204,7 @@ func (sh *shape) deleteKeySQL() string {
 func (sh *shape) deleteKeysSQL() string {
 	if len(sh.keys) == 1 {
 		c := sh.columns[sh.keys[0]]
-		return fmt.Sprintf("DELETE FROM %s AS t WHERE t.%s = ANY ($1::%s)", sh.name, c.name, c.array)
+		return fmt.Sprintf("DELETE FROM %s AS t WHERE t.%s %s ANY ($1::%s)", sh.name, c.name, c.equals, c.array)
 	}
 	return fmt.Sprintf("DELETE FROM %s AS t USING ROWS FROM (%s) AS s (%s) WHERE %s", sh.name,
 		each(len(sh.keys), ", ", func(k int) string {

@@ -28,7 +28,12 @@ func (sh *shape) storedColumns() []string {
 
 // sameImage compares stored and sent columns byte by byte.
 func (sh *shape) sameImage(want func(c *column) bool) string {
-	stored := sh.join(want, func(i int) string { return "t." + sh.column(i) })
+	stored := sh.join(want, func(i int) string {
+		if sh.columns[i].domain { // images of a domain and of its base do not compare
+			return "t." + sh.column(i) + "::" + sh.columns[i].base
+		}
+		return "t." + sh.column(i)
+	})
 	if stored == "" {
 		return "true"
 	}
@@ -119,10 +124,8 @@ func (sh *shape) truncateStepsSQL(steps bool) string {
 // The record of a source transaction that comes in pieces: for each key it has
 // touched, the newest version as it was before (st NULL: there was none).
 
-func (sh *shape) recordName() string { return "pg_temp." + quote(sh.stage.plain+"_before") }
-
 func (sh *shape) createRecordSQL() string {
-	return fmt.Sprintf("CREATE TEMPORARY TABLE %s (st timestamptz, en timestamptz, %s, PRIMARY KEY (%s)) ON COMMIT DROP", sh.recordName(),
+	return fmt.Sprintf("CREATE TEMPORARY TABLE %s (st timestamptz, en timestamptz, %s, PRIMARY KEY (%s)) ON COMMIT DROP", sh.record,
 		each(len(sh.columns), ", ", func(i int) string { return stageColumn(i) + " " + sh.columns[i].base }),
 		each(len(sh.keys), ", ", func(k int) string { return stageColumn(sh.keys[k]) }))
 }
@@ -131,7 +134,7 @@ func (sh *shape) createRecordSQL() string {
 // piece has not.
 func (sh *shape) rememberSQL() string {
 	return fmt.Sprintf("INSERT INTO %s (st, en, %s) SELECT v.st, v.en, %s FROM %s AS s LEFT JOIN %s ON true ON CONFLICT DO NOTHING",
-		sh.recordName(),
+		sh.record,
 		sh.join(all, stageColumn),
 		sh.join(all, func(i int) string {
 			if sh.columns[i].key {
@@ -145,17 +148,20 @@ func (sh *shape) rememberSQL() string {
 // rememberOpenSQL records every open version, before a truncate ends them.
 func (sh *shape) rememberOpenSQL() string {
 	return fmt.Sprintf("INSERT INTO %[1]s (st, en, %[2]s) SELECT t.%[3]s, t.%[4]s, %[5]s FROM %[6]s AS t WHERE t.%[4]s IS NULL ON CONFLICT DO NOTHING",
-		sh.recordName(), sh.join(all, stageColumn), startColumn, endColumn, sh.join(all, func(i int) string { return "t." + sh.column(i) }), sh.name)
+		sh.record, sh.join(all, stageColumn), startColumn, endColumn, sh.join(all, func(i int) string { return "t." + sh.column(i) }), sh.name)
 }
 
 // undoSQL takes back what this source transaction has done to the stage's keys,
 // or with whole to every key: what it began goes, and what was newest before gets
 // its end and values back.
 func (sh *shape) undoSQL(whole bool) (forget, restore string) {
-	from, touched := sh.recordName()+" AS r", ""
+	from, touched := sh.record+" AS r", ""
 	if !whole {
 		from += ", " + sh.stage.name + " AS s"
-		touched = each(len(sh.keys), "", func(k int) string { return fmt.Sprintf(" AND %s = r.%s", sh.stageKey(k), stageColumn(sh.keys[k])) })
+		touched = each(len(sh.keys), "", func(k int) string {
+			c := sh.columns[sh.keys[k]]
+			return fmt.Sprintf(" AND %s %s r.%s", sh.stageKey(k), c.equals, stageColumn(sh.keys[k]))
+		})
 	}
 	key := sh.onKey(func(k int) string { return "r." + stageColumn(sh.keys[k]) })
 	forget = fmt.Sprintf("DELETE FROM %s AS t USING %s WHERE %s%s AND (r.st IS NULL OR t.%s > r.st)", sh.name, from, key, touched, startColumn)

@@ -88,13 +88,11 @@ func (w *Writer) explain(ctx context.Context, err error, doing string, sh *shape
 	if column := w.columnOf(p, sh); column != "" {
 		doing += ", column " + column
 	}
-	if remedy := remedyFor(p, sh); remedy != "" {
-		return &fault.Error{Kind: fault.KindOf(safe), Op: doing, Err: safe, Remedy: remedy}
+	e := &fault.Error{Kind: fault.KindOf(safe), Op: doing, Err: safe, Remedy: remedyFor(p, sh)}
+	if e.Kind == fault.Unknown && e.Remedy != "" {
+		e.Kind = fault.Operator
 	}
-	if fault.KindOf(safe) == fault.Unknown {
-		return fmt.Errorf("%s: %w", doing, safe)
-	}
-	return &fault.Error{Kind: fault.KindOf(safe), Op: doing, Err: safe}
+	return e
 }
 
 // safeMessage is the server's message where it speaks of names, and a phrase of

@@ -25,7 +25,7 @@ func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bo
 		return 0, err
 	}
 	defer s.close(ctx)
-	w.mayReplicate(s)
+	w.mayReplicate(ctx, s)
 	sh, err := w.shapeOf(ctx, s, t)
 	if err != nil {
 		return 0, err

@@ -13,13 +13,18 @@ import (
 )
 
 // fillfactor leaves room on a page for the next version of its rows, so that an
-// update (of type 2: the end of a version) need not touch an index. Rows of
-// append-only targets never change.
+// update (of type 2: the end of a version) need not touch an index. Measured on
+// rows of 200 bytes, 90 makes updates 10 % faster and a copy 4 % slower, and 80
+// gives updates no more; a history, whose every change is one update and one
+// insert, gains from 80. Rows of append-only targets never change.
 func fillfactor(t *scd.Target) string {
-	if t.AppendOnly {
+	switch {
+	case t.AppendOnly:
 		return ""
+	case t.Kind == scd.Type2:
+		return " WITH (fillfactor = 80)"
 	}
-	return " WITH (fillfactor = 80)"
+	return " WITH (fillfactor = 90)"
 }
 
 // Plan compares a target with what is there.
@@ -39,7 +44,8 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 	if _, err := w.owned(); err != nil {
 		return err
 	}
-	s, err := w.connect(ctx, "")
+	// A change that waits behind a long query makes everybody else wait behind it.
+	s, err := w.connect(ctx, "SET lock_timeout = '30s';")
 	if err != nil {
 		return err
 	}
@@ -120,7 +126,7 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (sink.Plan
 		return sink.Plan{DDL: ddl, Problems: p.problems}, later, nil
 	}
 	out := sink.Plan{Exists: true, DDL: p.compare(t, r, types)}
-	if !w.mayReplicate(s) && len(r.triggers)+len(r.foreign) > 0 {
+	if !w.mayReplicate(ctx, s) && len(r.triggers)+len(r.foreign) > 0 {
 		p.block(fmt.Sprintf("GRANT SET ON PARAMETER session_replication_role TO %s; -- version 15 and later; before: ALTER TABLE %s DISABLE TRIGGER USER, and drop its foreign keys", quote(p.user), qualifiedName(p.name)),
 			"table %s has triggers or foreign keys (%s) that would fire again for the source's changes", p.name, strings.Join(append(r.triggers, r.foreign...), ", "))
 	}
@@ -186,6 +192,11 @@ func (p *planner) compare(t *scd.Target, r *relation, types []destinationType) [
 			if ix.unique && !slices.Contains(ix.columns, scd.StartColumn) {
 				p.block("DROP INDEX "+quote(p.name.Schema)+"."+quote(ix.name)+";", "unique index %s of table %s admits one version only", ix.name, p.name)
 			}
+		}
+	}
+	for _, ix := range r.indexes {
+		if ix.deferred && ix.onKey(t) { // ON CONFLICT refuses to work beside it, whatever else there is
+			p.block(fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s;", table, quote(ix.name)), "constraint %s of table %s is deferrable: it cannot serve as the key", ix.name, p.name)
 		}
 	}
 	var further []string
@@ -286,8 +297,8 @@ func addKeySQL(name change.Name, t *scd.Target) string {
 
 // mayReplicate tries to make a session one whose writes fire no triggers and
 // check no foreign keys: the source has done both.
-func (w *Writer) mayReplicate(s *session) bool {
-	return s.exec(context.Background(), "SET session_replication_role = replica") == nil
+func (w *Writer) mayReplicate(ctx context.Context, s *session) bool {
+	return s.exec(ctx, "SET session_replication_role = replica") == nil
 }
 
 const rightsSQL = `SELECT current_user, current_database(), has_database_privilege(current_database(), 'CREATE'), has_database_privilege(current_database(), 'TEMPORARY'),

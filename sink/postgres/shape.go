@@ -21,6 +21,7 @@ type shape struct {
 	uniques        []string // unique indexes beside the key's
 	keyed          bool     // a unique index on the key can be used (type 2: on key and start)
 	stage          *stage   // nil until needed
+	record         string   // name of the record of an open source transaction; "" without one
 	texts          [statementsMax]string
 }
 
@@ -30,8 +31,10 @@ type column struct {
 	name      string // quoted
 	base      string // its type without length, of a domain the type below it
 	baseOID   uint32
+	domain    bool   // its type is a domain over base
 	array     string // the type of arrays of base
 	nested    bool   // base is an array itself: arrays of it are not lists of keys
+	equals    string // base's equality operator: that of an extension's type is not in pg_catalog
 	generated bool   // GENERATED ALWAYS AS (...) STORED: never written
 	key       bool
 	tracked   bool
@@ -73,9 +76,11 @@ type attribute struct {
 	typ       string // as written, with length
 	base      string
 	baseOID   uint32
+	domain    bool
 	typmod    int64
 	array     string
 	nested    bool
+	equals    string
 	notNull   bool
 	filled    bool // has a default, or fills itself
 	identity  string
@@ -83,11 +88,12 @@ type attribute struct {
 }
 
 type index struct {
-	name    string
-	columns []string // empty where it has expressions
-	unique  bool
-	usable  bool // valid, immediate, whole
-	primary bool
+	name     string
+	columns  []string // empty where it has expressions
+	unique   bool
+	usable   bool // valid, immediate, whole
+	primary  bool
+	deferred bool // DEFERRABLE: not checked at once
 }
 
 // readRelation looks a table up; nil if there is none.
@@ -108,13 +114,14 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 			typ: str(row[1]), typmod: num(row[2]), notNull: str(row[3]) == "t", filled: str(row[4]) == "t",
 			identity: str(row[5]), generated: str(row[6]) != "",
 			baseOID: uint32(num(row[7])), base: str(row[8]), array: str(row[9]), nested: str(row[10]) == "A",
+			equals: equalsIn(row[11]), domain: str(row[12]) == "t",
 		}
 	}
 	if rows, err = s.query(ctx, indexesSQL, r.oid); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
-		i := index{name: str(row[0]), unique: str(row[1]) == "t", usable: str(row[2]) == "t", primary: str(row[3]) == "t"}
+		i := index{name: str(row[0]), unique: str(row[1]) == "t", usable: str(row[2]) == "t", primary: str(row[3]) == "t", deferred: str(row[5]) == "t"}
 		if len(r.indexes) > 0 && r.indexes[len(r.indexes)-1].name == i.name {
 			last := &r.indexes[len(r.indexes)-1]
 			last.columns = append(last.columns, str(row[4]))
@@ -134,36 +141,49 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 		}
 	}
 	rows, err = s.query(ctx, oursSQL, n.Schema, n.Table)
-	if err != nil && !missingBook(err) {
+	if err != nil && !missingBook(err) && stateOf(err) != notPermitted {
 		return nil, err
 	}
 	r.ours = err == nil && len(rows) > 0
 	return r, nil
 }
 
+// equalsIn is the equality operator that lies in a schema; nil for types that
+// borrow another type's.
+func equalsIn(schema *string) string {
+	if schema == nil || *schema == "pg_catalog" {
+		return "="
+	}
+	return "OPERATOR(" + quote(*schema) + ".=)"
+}
+
 // keyIndex finds the index that keeps the key unique: on exactly the key columns,
 // of type 2 followed by the start.
 func (r *relation) keyIndex(t *scd.Target) *index {
-	var want []string
-	for _, k := range t.Keys() {
-		want = append(want, t.Columns[k].Name)
-	}
-	slices.Sort(want)
 	for i := range r.indexes {
-		ix := &r.indexes[i]
-		cols := slices.Clone(ix.columns)
-		if t.Kind == scd.Type2 {
-			if len(cols) == 0 || cols[len(cols)-1] != scd.StartColumn {
-				continue
-			}
-			cols = cols[:len(cols)-1]
-		}
-		slices.Sort(cols)
-		if ix.unique && ix.usable && slices.Equal(cols, want) {
+		if ix := &r.indexes[i]; ix.unique && ix.usable && ix.onKey(t) {
 			return ix
 		}
 	}
 	return nil
+}
+
+// onKey reports whether the index is on exactly the key's columns (and start).
+func (ix *index) onKey(t *scd.Target) bool {
+	var want []string
+	for _, k := range t.Keys() {
+		want = append(want, t.Columns[k].Name)
+	}
+	cols := slices.Clone(ix.columns)
+	if t.Kind == scd.Type2 {
+		if len(cols) == 0 || cols[len(cols)-1] != scd.StartColumn {
+			return false
+		}
+		cols = cols[:len(cols)-1]
+	}
+	slices.Sort(want)
+	slices.Sort(cols)
+	return len(want) > 0 && slices.Equal(cols, want)
 }
 
 // shapeOf reads a target's shape for loading or applying. The table must be there
@@ -183,7 +203,7 @@ func (w *Writer) shapeOf(ctx context.Context, s *session, t *scd.Target) (*shape
 		if !ok {
 			return nil, fault.Refuse("add the column, or run tailrace plan to see what the table lacks", "table %s has no column %s", name, c.Name)
 		}
-		sh.columns = append(sh.columns, column{plain: c.Name, name: quote(c.Name), base: a.base, baseOID: a.baseOID, array: a.array, nested: a.nested,
+		sh.columns = append(sh.columns, column{plain: c.Name, name: quote(c.Name), base: a.base, baseOID: a.baseOID, array: a.array, nested: a.nested, equals: a.equals, domain: a.domain,
 			generated: a.generated, key: c.Key, tracked: c.Tracked})
 		sh.identityAlways = sh.identityAlways || a.identity == "a"
 	}
@@ -209,7 +229,8 @@ WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind NOT IN ('i', 'I', 't', 'c'
 // The type below a domain is looked up to the last one: domains can be made of
 // domains. format_type with -1 spells bpchar and bit so that they have no length.
 const attributesSQL = `SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atttypmod, a.attnotnull,
-  a.atthasdef OR a.attidentity <> '', a.attidentity, a.attgenerated, b.oid, format_type(b.oid, -1), format_type(b.typarray, -1), b.typcategory
+  a.atthasdef OR a.attidentity <> '', a.attidentity, a.attgenerated, b.oid, format_type(b.oid, -1), format_type(b.typarray, -1), b.typcategory,
+  (SELECT n.nspname FROM pg_operator AS o JOIN pg_namespace AS n ON n.oid = o.oprnamespace WHERE o.oprname = '=' AND o.oprleft = b.oid AND o.oprright = b.oid LIMIT 1), b.oid <> a.atttypid
 FROM pg_attribute AS a
 CROSS JOIN LATERAL (
   WITH RECURSIVE below AS (
@@ -218,7 +239,7 @@ CROSS JOIN LATERAL (
   SELECT t.oid, t.typarray, t.typcategory FROM below JOIN pg_type AS t ON t.oid = below.oid WHERE below.typtype <> 'd') AS b
 WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
 
-const indexesSQL = `SELECT ic.relname, i.indisunique, i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL, i.indisprimary, a.attname
+const indexesSQL = `SELECT ic.relname, i.indisunique, i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL, i.indisprimary, a.attname, NOT i.indimmediate
 FROM pg_index AS i JOIN pg_class AS ic ON ic.oid = i.indexrelid
 CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, at)
 LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum

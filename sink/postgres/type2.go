@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"tailrace/internal/change"
@@ -106,14 +107,12 @@ func (a *applier) round2(ctx context.Context, sh *shape, f form, r *scd.Round, p
 // A truncate touches all.
 func (a *applier) recompose(ctx context.Context, sh *shape, r *scd.Round) error {
 	j := job{doing: "compose the pieces of a transaction in", sh: sh, rows: -1}
-	if !a.records[sh] {
+	if sh.record == "" {
+		sh.record = fmt.Sprintf("pg_temp.tailrace_before_%d", len(a.recorded))
+		a.recorded = append(a.recorded, sh)
 		if err := a.do(ctx, sh, j.doing, sh.createRecordSQL()); err != nil {
 			return err
 		}
-		if a.records == nil {
-			a.records = map[*shape]bool{}
-		}
-		a.records[sh] = true
 	} else {
 		forget, restore := sh.undoSQL(r.Truncate)
 		for _, sql := range []string{forget, restore} {

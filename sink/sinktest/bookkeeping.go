@@ -62,6 +62,63 @@ var bookkeepingTests = []test{
 		}
 	}},
 
+	{"Save without a position leaves it, and forgets a table without a phase", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		tt := r.create(makeTarget(h, "t", scd.Type1, "id int4 key", "a text"))
+		r.apply(tt, text, round{inserts: []cells{{1, "a"}}})
+		before := r.mark()
+		kept, gone := r.done(tt, checkpoint.Live), r.done(target{&scd.Target{Name: change.Name{Schema: "s", Table: "gone"}}}, checkpoint.Parked)
+		if err := r.w.Save(r.ctx, checkpoint.Mark{Phase: checkpoint.Live, Slot: "a", Tables: []checkpoint.Table{kept, gone}}); err != nil {
+			t.Fatalf("Save: %v", err)
+		}
+		gone.Phase = checkpoint.None
+		if err := r.w.Save(r.ctx, checkpoint.Mark{Phase: checkpoint.Live, Slot: "b", Tables: []checkpoint.Table{gone}}); err != nil {
+			t.Fatalf("Save: %v", err)
+		}
+		m := r.mark()
+		if m.Position != before.Position || !m.CommitTime.Equal(before.CommitTime) || m.Slot != "b" || !slices.Equal(m.Tables, []checkpoint.Table{kept}) {
+			t.Fatalf("mark = %+v, want position %v, slot b and the table %v", m, before.Position, kept.Target)
+		}
+		r.apply(tt, text, round{inserts: []cells{{2, "b"}}})
+		r.expect(tt, "1|a", "2|b")
+	}},
+
+	{"Save beside Apply", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		tt := r.create(makeTarget(h, "t", scd.Type1, "id int4 key", "a text"))
+		stop, saved := make(chan struct{}), make(chan error, 1)
+		go func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					saved <- nil
+					return
+				default:
+				}
+				if err := r.w.Save(r.ctx, checkpoint.Mark{Phase: checkpoint.Live, Slot: "s", Tables: []checkpoint.Table{r.done(tt, checkpoint.Live)}}); err != nil {
+					saved <- err
+					return
+				}
+			}
+		}()
+		for i := range 60 {
+			rd := round{upserts: []cells{{i, "x"}}}
+			if i%3 == 0 { // a batch too large for the short road
+				for k := range 600 {
+					rd.upserts = append(rd.upserts, cells{1000 + k, "y"})
+				}
+			}
+			r.apply(tt, text, rd)
+		}
+		close(stop)
+		if err := <-saved; err != nil {
+			t.Fatalf("Save: %v", err)
+		}
+		if m := r.mark(); m.Position != change.LSN(r.pos) || m.Slot != "s" {
+			t.Fatalf("mark = %+v, want position %v", m, change.LSN(r.pos))
+		}
+	}},
+
 	{"positions of logs with files and epochs come back", nil, func(t *testing.T, h Harness) {
 		r := begin(t, h)
 		p := change.Position{Epoch: 4294967295, File: 7, Offset: 1<<64 - 1}

@@ -1,0 +1,124 @@
+package postgres
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"tailrace/internal/change"
+	"tailrace/scd"
+)
+
+// shapes for the golden files: names that need quoting, a composite key, a
+// generated and an untracked column.
+func goldenShapes() map[string]*shape {
+	of := func(name, base string, key, tracked bool) column {
+		return column{plain: name, name: quote(name), base: base, array: base + "[]", equals: "=", key: key, tracked: tracked}
+	}
+	shaped := func(kind scd.Kind, columns ...column) *shape {
+		sh := &shape{target: &scd.Target{Name: change.Name{Schema: "public", Table: `or"ders`}, Kind: kind}, name: `"public"."or""ders"`, columns: columns, stage: newStage(1), record: "pg_temp.tailrace_before_0"}
+		for i, c := range columns {
+			sh.target.Columns = append(sh.target.Columns, scd.Column{Name: c.plain, Key: c.key, Tracked: c.tracked})
+			if c.key {
+				sh.keys = append(sh.keys, i)
+			}
+		}
+		sh.target.AppendOnly = len(sh.keys) == 0
+		return sh
+	}
+	id := of("id", "bigint", true, false)
+	at := of("at", "text", true, false)
+	total := of("Total", "numeric", false, true)
+	note := of("select", "text", false, false)
+	double := of("double", "integer", false, false)
+	double.generated = true
+	always := shaped(scd.Type1, id, total)
+	always.identityAlways = true
+	return map[string]*shape{
+		"type1":           shaped(scd.Type1, id, total, note),
+		"type1-composite": shaped(scd.Type1, at, total, id),
+		"type1-keys-only": shaped(scd.Type1, id),
+		"type1-generated": shaped(scd.Type1, id, double, total),
+		"type1-identity":  always,
+		"append-only":     shaped(scd.Type1, total, note),
+		"type2":           shaped(scd.Type2, id, total),
+		"type2-untracked": shaped(scd.Type2, at, total, note, id),
+	}
+}
+
+// Every statement about a target, for every kind of shape, as a file to read.
+// -update rewrites them.
+func TestStatementsAreTheGoldenOnes(t *testing.T) {
+	for name, sh := range goldenShapes() {
+		var b strings.Builder
+		say := func(what, sql string) { fmt.Fprintf(&b, "-- %s\n%s\n\n", what, sql) }
+		var types []destinationType
+		for _, c := range sh.columns {
+			types = append(types, destinationType{name: c.base})
+		}
+		say("create", createSQL(sh.target.Name, sh.target, types))
+		say("copy binary", sh.copySQL(true))
+		say("copy text", sh.copySQL(false))
+		say("truncate", sh.truncateSQL())
+		say("row upsert", sh.upsertRowSQL())
+		if !sh.target.AppendOnly {
+			say("add key", addKeySQL(sh.target.Name, sh.target))
+			say("stage", sh.createStageSQL())
+			for _, gaps := range []bool{false, true} {
+				say(fmt.Sprintf("copy into stage, gaps %v", gaps), copyInto(sh.stage.name, sh.stageList(gaps, false), true))
+			}
+		}
+		switch {
+		case sh.target.AppendOnly:
+		case sh.target.Kind == scd.Type1:
+			say("row patch", sh.sql(rowPatch))
+			say("row delete", sh.sql(rowDelete))
+			say("keys delete", sh.sql(keysDelete))
+			say("fill moves", sh.sql(moveFill))
+			say("insert moves", sh.sql(moveInsert))
+			say("insert staged", sh.sql(insertStaged))
+			say("upsert staged", sh.sql(upsertStaged))
+			say("patch staged", sh.sql(patchStaged))
+			say("delete staged keys", sh.sql(stagedDelete))
+		default:
+			say("copy several into stage", copyInto(sh.stage.name, sh.stageList(true, true), true))
+			say("row step", sh.sql(rowStep))
+			say("fill steps", sh.sql(stepFill))
+			say("single steps", sh.sql(stepStaged))
+			say("several steps", sh.sql(stepsStaged))
+			say("truncate beside steps", sh.truncateStepsSQL(true))
+			say("truncate", sh.truncateStepsSQL(false))
+			say("record", sh.createRecordSQL())
+			say("remember", sh.rememberSQL())
+			say("remember open", sh.rememberOpenSQL())
+			forget, restore := sh.undoSQL(false)
+			say("undo, forget", forget)
+			say("undo, restore", restore)
+			forget, restore = sh.undoSQL(true)
+			say("undo all, forget", forget)
+			say("undo all, restore", restore)
+		}
+		for _, i := range invariants(sh.name, sh.target) {
+			say("invariant: "+i.what, i.sql)
+		}
+		path := filepath.Join("testdata", "sql", name+".sql")
+		if *update {
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(want) != b.String() {
+			t.Errorf("%s differs; run with -update and read the difference", path)
+		}
+	}
+}

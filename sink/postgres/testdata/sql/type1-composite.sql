@@ -1,0 +1,61 @@
+-- create
+CREATE TABLE "public"."or""ders" (
+  "at" text NOT NULL,
+  "Total" numeric,
+  "id" bigint NOT NULL
+) WITH (fillfactor = 90)
+
+-- copy binary
+COPY "public"."or""ders" ("at", "Total", "id") FROM STDIN (FORMAT binary)
+
+-- copy text
+COPY "public"."or""ders" ("at", "Total", "id") FROM STDIN
+
+-- truncate
+TRUNCATE "public"."or""ders"
+
+-- row upsert
+INSERT INTO "public"."or""ders" ("at", "Total", "id") VALUES ($1::text, $2::numeric, $3::bigint) ON CONFLICT ("at", "id") DO UPDATE SET "Total" = excluded."Total"
+
+-- add key
+ALTER TABLE "public"."or""ders" ADD PRIMARY KEY ("at", "id")
+
+-- stage
+CREATE TEMPORARY TABLE pg_temp."tailrace_stage_1" (g smallint, a bytea, o1 text, o2 bigint, c1 text, c2 numeric, c3 bigint) ON COMMIT DELETE ROWS
+
+-- copy into stage, gaps false
+COPY pg_temp."tailrace_stage_1" (g, c1, c2, c3) FROM STDIN (FORMAT binary)
+
+-- copy into stage, gaps true
+COPY pg_temp."tailrace_stage_1" (g, a, o1, o2, c1, c2, c3) FROM STDIN (FORMAT binary)
+
+-- row patch
+WITH u AS (UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($4::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."at" = $1::text AND t."id" = $3::bigint RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)
+
+-- row delete
+DELETE FROM "public"."or""ders" AS t WHERE t."at" = $1::text AND t."id" = $2::bigint
+
+-- keys delete
+DELETE FROM "public"."or""ders" AS t USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::bigint[])) AS s (o1, o2) WHERE t."at" = s.o1 AND t."id" = s.o2
+
+-- fill moves
+UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."at" = s.o1 AND t."id" = s.o2
+
+-- insert moves
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1
+
+-- insert staged
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 4 ON CONFLICT ("at", "id") DO UPDATE SET "Total" = excluded."Total"
+
+-- upsert staged
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 2 ON CONFLICT ("at", "id") DO UPDATE SET "Total" = excluded."Total"
+
+-- patch staged
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 3 AND t."at" = s.c1 AND t."id" = s.c3
+
+-- delete staged keys
+DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."at" = s.c1 AND t."id" = s.c3
+
+-- invariant: keys stand more than once
+SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "at", "id" HAVING count(*) > 1) AS x
+

@@ -1,0 +1,60 @@
+-- create
+CREATE TABLE "public"."or""ders" (
+  "id" bigint NOT NULL,
+  "Total" numeric
+) WITH (fillfactor = 90)
+
+-- copy binary
+COPY "public"."or""ders" ("id", "Total") FROM STDIN (FORMAT binary)
+
+-- copy text
+COPY "public"."or""ders" ("id", "Total") FROM STDIN
+
+-- truncate
+TRUNCATE "public"."or""ders"
+
+-- row upsert
+INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE VALUES ($1::bigint, $2::numeric) ON CONFLICT ("id") DO UPDATE SET "Total" = excluded."Total"
+
+-- add key
+ALTER TABLE "public"."or""ders" ADD PRIMARY KEY ("id")
+
+-- stage
+CREATE TEMPORARY TABLE pg_temp."tailrace_stage_1" (g smallint, a bytea, o1 bigint, c1 bigint, c2 numeric) ON COMMIT DELETE ROWS
+
+-- copy into stage, gaps false
+COPY pg_temp."tailrace_stage_1" (g, c1, c2) FROM STDIN (FORMAT binary)
+
+-- copy into stage, gaps true
+COPY pg_temp."tailrace_stage_1" (g, a, o1, c1, c2) FROM STDIN (FORMAT binary)
+
+-- row patch
+WITH u AS (UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($3::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."id" = $1::bigint RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)
+
+-- row delete
+DELETE FROM "public"."or""ders" AS t WHERE t."id" = $1::bigint
+
+-- keys delete
+DELETE FROM "public"."or""ders" AS t WHERE t."id" = ANY ($1::bigint[])
+
+-- fill moves
+UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = s.o1
+
+-- insert moves
+INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1
+
+-- insert staged
+INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 4 ON CONFLICT ("id") DO UPDATE SET "Total" = excluded."Total"
+
+-- upsert staged
+INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 2 ON CONFLICT ("id") DO UPDATE SET "Total" = excluded."Total"
+
+-- patch staged
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 3 AND t."id" = s.c1
+
+-- delete staged keys
+DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."id" = s.c1
+
+-- invariant: keys stand more than once
+SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x
+

@@ -1,0 +1,99 @@
+-- create
+CREATE TABLE "public"."or""ders" (
+  "at" text NOT NULL,
+  "Total" numeric,
+  "select" text,
+  "id" bigint NOT NULL,
+  "__START_AT" timestamp with time zone NOT NULL,
+  "__END_AT" timestamp with time zone
+) WITH (fillfactor = 80)
+
+-- copy binary
+COPY "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT") FROM STDIN (FORMAT binary)
+
+-- copy text
+COPY "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT") FROM STDIN
+
+-- truncate
+TRUNCATE "public"."or""ders"
+
+-- row upsert
+INSERT INTO "public"."or""ders" ("at", "Total", "select", "id") VALUES ($1::text, $2::numeric, $3::text, $4::bigint) ON CONFLICT ("at", "id") DO UPDATE SET "Total" = excluded."Total", "select" = excluded."select"
+
+-- add key
+ALTER TABLE "public"."or""ders" ADD PRIMARY KEY ("at", "id", "__START_AT")
+
+-- stage
+CREATE TEMPORARY TABLE pg_temp."tailrace_stage_1" (k integer, n integer, x boolean, lo timestamptz, lov timestamptz, nlo timestamptz, nlov timestamptz, a bytea, o1 text, o2 bigint, c1 text, c2 numeric, c3 text, c4 bigint) ON COMMIT DELETE ROWS
+
+-- copy into stage, gaps false
+COPY pg_temp."tailrace_stage_1" (x, lo, c1, c2, c3, c4) FROM STDIN (FORMAT binary)
+
+-- copy into stage, gaps true
+COPY pg_temp."tailrace_stage_1" (x, lo, a, o1, o2, c1, c2, c3, c4) FROM STDIN (FORMAT binary)
+
+-- copy several into stage
+COPY pg_temp."tailrace_stage_1" (k, n, x, lo, lov, nlo, nlov, a, o1, o2, c1, c2, c3, c4) FROM STDIN (FORMAT binary)
+
+-- row step
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same, v.same_free FROM (SELECT $1::boolean AS x, $2::timestamptz AS lo, $3::text AS c1, $4::numeric AS c2, $5::text AS c3, $6::bigint AS c4) AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same, pg_catalog.record_image_eq(ROW(t."select"), ROW(s.c3)) AS same_free FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c4 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+j AS MATERIALIZED (SELECT f.*, coalesce(f.en, f.st) AS b, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS void FROM f),
+ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN NULL ELSE greatest(j.lo, j.b + interval '1 microsecond') END, "select" = CASE WHEN j.void AND NOT j.x THEN j.c3 ELSE t."select" END FROM j WHERE t.ctid = j.tid AND j.en IS NULL AND (NOT j.void OR NOT j.x AND NOT j.same_free))
+INSERT INTO "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT")
+SELECT j.c1, j.c2, j.c3, j.c4, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
+
+-- fill steps
+UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN v.c2 ELSE s.c2 END, c3 = CASE WHEN pg_catalog.get_bit(s.a, 2) = 1 THEN v.c3 ELSE s.c3 END FROM (SELECT s.ctid AS place, v.* FROM pg_temp."tailrace_stage_1" AS s CROSS JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, t."Total" AS c2, t."select" AS c3 FROM "public"."or""ders" AS t WHERE t."at" = s.o1 AND t."id" = s.o2 ORDER BY t."__START_AT" DESC LIMIT 1) AS v WHERE s.a IS NOT NULL AND v.en IS NULL) AS v WHERE s.ctid = v.place
+
+-- single steps
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same, v.same_free FROM pg_temp."tailrace_stage_1" AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same, pg_catalog.record_image_eq(ROW(t."select"), ROW(s.c3)) AS same_free FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c4 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+j AS MATERIALIZED (SELECT f.*, coalesce(f.en, f.st) AS b, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS void FROM f),
+ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN NULL ELSE greatest(j.lo, j.b + interval '1 microsecond') END, "select" = CASE WHEN j.void AND NOT j.x THEN j.c3 ELSE t."select" END FROM j WHERE t.ctid = j.tid AND j.en IS NULL AND (NOT j.void OR NOT j.x AND NOT j.same_free))
+INSERT INTO "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT")
+SELECT j.c1, j.c2, j.c3, j.c4, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
+
+-- several steps
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same, v.same_free FROM pg_temp."tailrace_stage_1" AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same, pg_catalog.record_image_eq(ROW(t."select"), ROW(s.c3)) AS same_free FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c4 AND s.n = 1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+w AS (SELECT f.*, coalesce(f.en, f.st) AS newest, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS nothing FROM f),
+j AS MATERIALIZED (SELECT w.*, first_value(w.newest) OVER key AS b, first_value(w.nothing) OVER key AS void
+  FROM w WINDOW key AS (PARTITION BY w.k ORDER BY w.n)),
+ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN CASE WHEN j.nlo IS NULL THEN NULL WHEN j.void THEN greatest(j.nlov, j.b + j.n * interval '1 microsecond') ELSE greatest(j.nlo, j.b + (j.n + 1) * interval '1 microsecond') END ELSE CASE WHEN j.void THEN greatest(j.lov, j.b + (j.n - 1) * interval '1 microsecond') ELSE greatest(j.lo, j.b + j.n * interval '1 microsecond') END END, "select" = CASE WHEN j.void AND NOT j.x THEN j.c3 ELSE t."select" END FROM j WHERE j.n = 1 AND t.ctid = j.tid AND j.en IS NULL AND (NOT j.void OR j.nlo IS NOT NULL OR NOT j.x AND NOT j.same_free))
+INSERT INTO "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT")
+SELECT j.c1, j.c2, j.c3, j.c4, CASE WHEN j.void THEN greatest(j.lov, j.b + (j.n - 1) * interval '1 microsecond') ELSE greatest(j.lo, j.b + j.n * interval '1 microsecond') END, CASE WHEN j.nlo IS NULL THEN NULL WHEN j.void THEN greatest(j.nlov, j.b + j.n * interval '1 microsecond') ELSE greatest(j.nlo, j.b + (j.n + 1) * interval '1 microsecond') END FROM j WHERE NOT j.x AND NOT (j.n = 1 AND j.void)
+
+-- truncate beside steps
+UPDATE "public"."or""ders" AS t SET "__END_AT" = greatest($1::timestamptz, t."__START_AT" + interval '1 microsecond') WHERE t."__END_AT" IS NULL AND NOT EXISTS (SELECT FROM pg_temp."tailrace_stage_1" AS s WHERE t."at" = s.c1 AND t."id" = s.c4)
+
+-- truncate
+UPDATE "public"."or""ders" AS t SET "__END_AT" = greatest($1::timestamptz, t."__START_AT" + interval '1 microsecond') WHERE t."__END_AT" IS NULL
+
+-- record
+CREATE TEMPORARY TABLE pg_temp.tailrace_before_0 (st timestamptz, en timestamptz, c1 text, c2 numeric, c3 text, c4 bigint, PRIMARY KEY (c1, c4)) ON COMMIT DROP
+
+-- remember
+INSERT INTO pg_temp.tailrace_before_0 (st, en, c1, c2, c3, c4) SELECT v.st, v.en, s.c1, v.c2, v.c3, s.c4 FROM pg_temp."tailrace_stage_1" AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, t."Total" AS c2, t."select" AS c3 FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c4 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true ON CONFLICT DO NOTHING
+
+-- remember open
+INSERT INTO pg_temp.tailrace_before_0 (st, en, c1, c2, c3, c4) SELECT t."__START_AT", t."__END_AT", t."at", t."Total", t."select", t."id" FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL ON CONFLICT DO NOTHING
+
+-- undo, forget
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_before_0 AS r, pg_temp."tailrace_stage_1" AS s WHERE t."at" = r.c1 AND t."id" = r.c4 AND s.c1 = r.c1 AND s.c4 = r.c4 AND (r.st IS NULL OR t."__START_AT" > r.st)
+
+-- undo, restore
+UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2, "select" = r.c3 FROM pg_temp.tailrace_before_0 AS r, pg_temp."tailrace_stage_1" AS s WHERE t."at" = r.c1 AND t."id" = r.c4 AND s.c1 = r.c1 AND s.c4 = r.c4 AND t."__START_AT" = r.st
+
+-- undo all, forget
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_before_0 AS r WHERE t."at" = r.c1 AND t."id" = r.c4 AND (r.st IS NULL OR t."__START_AT" > r.st)
+
+-- undo all, restore
+UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2, "select" = r.c3 FROM pg_temp.tailrace_before_0 AS r WHERE t."at" = r.c1 AND t."id" = r.c4 AND t."__START_AT" = r.st
+
+-- invariant: versions end before or at their start
+SELECT count(*) FROM "public"."or""ders" WHERE "__END_AT" <= "__START_AT"
+
+-- invariant: keys have more than one open version
+SELECT count(*) FROM (SELECT FROM "public"."or""ders" WHERE "__END_AT" IS NULL GROUP BY "at", "id" HAVING count(*) > 1) AS x
+
+-- invariant: versions overlap the next version of their key
+SELECT count(*) FROM (SELECT "__END_AT" AS e, lead("__START_AT") OVER (PARTITION BY "at", "id" ORDER BY "__START_AT", "__END_AT" NULLS LAST) AS next FROM "public"."or""ders") AS x WHERE next < e OR e IS NULL AND next IS NOT NULL
+

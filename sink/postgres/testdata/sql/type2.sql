@@ -1,0 +1,97 @@
+-- create
+CREATE TABLE "public"."or""ders" (
+  "id" bigint NOT NULL,
+  "Total" numeric,
+  "__START_AT" timestamp with time zone NOT NULL,
+  "__END_AT" timestamp with time zone
+) WITH (fillfactor = 80)
+
+-- copy binary
+COPY "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT") FROM STDIN (FORMAT binary)
+
+-- copy text
+COPY "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT") FROM STDIN
+
+-- truncate
+TRUNCATE "public"."or""ders"
+
+-- row upsert
+INSERT INTO "public"."or""ders" ("id", "Total") VALUES ($1::bigint, $2::numeric) ON CONFLICT ("id") DO UPDATE SET "Total" = excluded."Total"
+
+-- add key
+ALTER TABLE "public"."or""ders" ADD PRIMARY KEY ("id", "__START_AT")
+
+-- stage
+CREATE TEMPORARY TABLE pg_temp."tailrace_stage_1" (k integer, n integer, x boolean, lo timestamptz, lov timestamptz, nlo timestamptz, nlov timestamptz, a bytea, o1 bigint, c1 bigint, c2 numeric) ON COMMIT DELETE ROWS
+
+-- copy into stage, gaps false
+COPY pg_temp."tailrace_stage_1" (x, lo, c1, c2) FROM STDIN (FORMAT binary)
+
+-- copy into stage, gaps true
+COPY pg_temp."tailrace_stage_1" (x, lo, a, o1, c1, c2) FROM STDIN (FORMAT binary)
+
+-- copy several into stage
+COPY pg_temp."tailrace_stage_1" (k, n, x, lo, lov, nlo, nlov, a, o1, c1, c2) FROM STDIN (FORMAT binary)
+
+-- row step
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same FROM (SELECT $1::boolean AS x, $2::timestamptz AS lo, $3::bigint AS c1, $4::numeric AS c2) AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same FROM "public"."or""ders" AS t WHERE t."id" = s.c1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+j AS MATERIALIZED (SELECT f.*, coalesce(f.en, f.st) AS b, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS void FROM f),
+ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN NULL ELSE greatest(j.lo, j.b + interval '1 microsecond') END FROM j WHERE t.ctid = j.tid AND j.en IS NULL AND (NOT j.void))
+INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT")
+SELECT j.c1, j.c2, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
+
+-- fill steps
+UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN v.c2 ELSE s.c2 END FROM (SELECT s.ctid AS place, v.* FROM pg_temp."tailrace_stage_1" AS s CROSS JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, t."Total" AS c2 FROM "public"."or""ders" AS t WHERE t."id" = s.o1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v WHERE s.a IS NOT NULL AND v.en IS NULL) AS v WHERE s.ctid = v.place
+
+-- single steps
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same FROM pg_temp."tailrace_stage_1" AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same FROM "public"."or""ders" AS t WHERE t."id" = s.c1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+j AS MATERIALIZED (SELECT f.*, coalesce(f.en, f.st) AS b, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS void FROM f),
+ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN NULL ELSE greatest(j.lo, j.b + interval '1 microsecond') END FROM j WHERE t.ctid = j.tid AND j.en IS NULL AND (NOT j.void))
+INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT")
+SELECT j.c1, j.c2, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
+
+-- several steps
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same FROM pg_temp."tailrace_stage_1" AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same FROM "public"."or""ders" AS t WHERE t."id" = s.c1 AND s.n = 1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+w AS (SELECT f.*, coalesce(f.en, f.st) AS newest, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS nothing FROM f),
+j AS MATERIALIZED (SELECT w.*, first_value(w.newest) OVER key AS b, first_value(w.nothing) OVER key AS void
+  FROM w WINDOW key AS (PARTITION BY w.k ORDER BY w.n)),
+ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN CASE WHEN j.nlo IS NULL THEN NULL WHEN j.void THEN greatest(j.nlov, j.b + j.n * interval '1 microsecond') ELSE greatest(j.nlo, j.b + (j.n + 1) * interval '1 microsecond') END ELSE CASE WHEN j.void THEN greatest(j.lov, j.b + (j.n - 1) * interval '1 microsecond') ELSE greatest(j.lo, j.b + j.n * interval '1 microsecond') END END FROM j WHERE j.n = 1 AND t.ctid = j.tid AND j.en IS NULL AND (NOT j.void OR j.nlo IS NOT NULL))
+INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT")
+SELECT j.c1, j.c2, CASE WHEN j.void THEN greatest(j.lov, j.b + (j.n - 1) * interval '1 microsecond') ELSE greatest(j.lo, j.b + j.n * interval '1 microsecond') END, CASE WHEN j.nlo IS NULL THEN NULL WHEN j.void THEN greatest(j.nlov, j.b + j.n * interval '1 microsecond') ELSE greatest(j.nlo, j.b + (j.n + 1) * interval '1 microsecond') END FROM j WHERE NOT j.x AND NOT (j.n = 1 AND j.void)
+
+-- truncate beside steps
+UPDATE "public"."or""ders" AS t SET "__END_AT" = greatest($1::timestamptz, t."__START_AT" + interval '1 microsecond') WHERE t."__END_AT" IS NULL AND NOT EXISTS (SELECT FROM pg_temp."tailrace_stage_1" AS s WHERE t."id" = s.c1)
+
+-- truncate
+UPDATE "public"."or""ders" AS t SET "__END_AT" = greatest($1::timestamptz, t."__START_AT" + interval '1 microsecond') WHERE t."__END_AT" IS NULL
+
+-- record
+CREATE TEMPORARY TABLE pg_temp.tailrace_before_0 (st timestamptz, en timestamptz, c1 bigint, c2 numeric, PRIMARY KEY (c1)) ON COMMIT DROP
+
+-- remember
+INSERT INTO pg_temp.tailrace_before_0 (st, en, c1, c2) SELECT v.st, v.en, s.c1, v.c2 FROM pg_temp."tailrace_stage_1" AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, t."Total" AS c2 FROM "public"."or""ders" AS t WHERE t."id" = s.c1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true ON CONFLICT DO NOTHING
+
+-- remember open
+INSERT INTO pg_temp.tailrace_before_0 (st, en, c1, c2) SELECT t."__START_AT", t."__END_AT", t."id", t."Total" FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL ON CONFLICT DO NOTHING
+
+-- undo, forget
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_before_0 AS r, pg_temp."tailrace_stage_1" AS s WHERE t."id" = r.c1 AND s.c1 = r.c1 AND (r.st IS NULL OR t."__START_AT" > r.st)
+
+-- undo, restore
+UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2 FROM pg_temp.tailrace_before_0 AS r, pg_temp."tailrace_stage_1" AS s WHERE t."id" = r.c1 AND s.c1 = r.c1 AND t."__START_AT" = r.st
+
+-- undo all, forget
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_before_0 AS r WHERE t."id" = r.c1 AND (r.st IS NULL OR t."__START_AT" > r.st)
+
+-- undo all, restore
+UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2 FROM pg_temp.tailrace_before_0 AS r WHERE t."id" = r.c1 AND t."__START_AT" = r.st
+
+-- invariant: versions end before or at their start
+SELECT count(*) FROM "public"."or""ders" WHERE "__END_AT" <= "__START_AT"
+
+-- invariant: keys have more than one open version
+SELECT count(*) FROM (SELECT FROM "public"."or""ders" WHERE "__END_AT" IS NULL GROUP BY "id" HAVING count(*) > 1) AS x
+
+-- invariant: versions overlap the next version of their key
+SELECT count(*) FROM (SELECT "__END_AT" AS e, lead("__START_AT") OVER (PARTITION BY "id" ORDER BY "__START_AT", "__END_AT" NULLS LAST) AS next FROM "public"."or""ders") AS x WHERE next < e OR e IS NULL AND next IS NOT NULL
+
