@@ -4,10 +4,11 @@ package duckdb
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"io"
 
 	"tailrace/checkpoint"
-	"tailrace/internal/change"
+	"tailrace/internal/change/copystream"
 	"tailrace/internal/fault"
 	"tailrace/scd"
 	"tailrace/sink"
@@ -67,15 +68,17 @@ func (w *Writer) copyRows(ctx context.Context, c *conn, s *shape, in sink.Copy) 
 		return 0, err
 	}
 	defer ap.discard()
-	r := copyReader{in: in.Rows, binary: in.Binary}
-	vals := make([]change.Value, len(cols))
+	r := copystream.NewReader(in.Rows, in.Binary, len(cols))
 	for n := 0; ; n++ {
-		more, err := r.next(vals)
-		if err != nil {
-			return 0, err
-		}
-		if !more {
+		vals, err := r.Values()
+		if err == io.EOF {
 			break
+		}
+		if errors.Is(err, copystream.ErrMalformed) {
+			return 0, &fault.Error{Kind: fault.Corrupt, Op: "read the copy stream", Err: err}
+		}
+		if err != nil { // the sender's own
+			return 0, err
 		}
 		for i := range vals {
 			if err := ap.value(i, vals[i]); err != nil {
@@ -95,9 +98,4 @@ func (w *Writer) copyRows(ctx context.Context, c *conn, s *shape, in sink.Copy) 
 		}
 	}
 	return ap.finish(ctx)
-}
-
-// errCopy makes the error for a stream that is no COPY output.
-func errCopy(format string, args ...any) error {
-	return fault.Corrupted("read the copy stream: %s", fmt.Sprintf(format, args...))
 }

@@ -155,7 +155,10 @@ func (a *applier) fill1(ctx context.Context, s *shape, patch *stage) error {
 	if err != nil {
 		return err
 	}
-	if _, err := a.conn.exec(ctx, s.fillPatches(patch)); err != nil {
+	if _, err := a.conn.exec(ctx, patch.findOrigins("")); err != nil {
+		return err
+	}
+	if _, err := a.fetch(ctx, fmt.Sprintf("CREATE OR REPLACE TEMP TABLE filled AS SELECT %s %s", patch.filledColumns(), patch.fromOrigins())); err != nil {
 		return err
 	}
 	got, err := a.conn.number(ctx, "SELECT count(*) FROM "+stageName("filled"))
@@ -219,11 +222,6 @@ func (s *shape) insertStaged(all bool) string {
 		sql += " WHERE op"
 	}
 	return sql
-}
-
-func (s *shape) fillPatches(patch *stage) string {
-	return fmt.Sprintf("CREATE OR REPLACE TEMP TABLE filled AS SELECT %s FROM %s AS p JOIN %s AS t ON %s",
-		patch.filledColumns(), stageName("patch"), s.name, patch.originKey())
 }
 
 func (s *shape) insertFilled() string {

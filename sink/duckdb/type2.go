@@ -15,7 +15,8 @@ import (
 // set operations over temporary tables:
 //
 //	steps     the round's steps, complete (Absent columns filled), numbered i
-//	newest    of each touched key the newest stored version, with b
+//	found     of each touched key the newest stored version's row id
+//	newest    its row, with b
 //	verdict   of each key: is step 1 void
 //	timeline  of each step its instant and the next step's (till)
 //	closing   stored open versions that change: their end is set, or (where step
@@ -51,7 +52,13 @@ func (a *applier) type2(ctx context.Context, s *shape, r *scd.Round) error {
 		return nil
 	}
 	h := history{shape: s, nulls: st.nullKey, several: steps > 1}
-	work := []string{h.newest(), h.verdict(), h.timeline(), h.closing()}
+	if _, err := a.conn.exec(ctx, h.found()); err != nil {
+		return err
+	}
+	if _, err := a.fetch(ctx, h.newest()); err != nil {
+		return err
+	}
+	work := []string{h.verdict(), h.timeline(), h.closing()}
 	if a.inPieces {
 		work = append(work, h.remember(a.undoTable(s)))
 	}
@@ -133,8 +140,10 @@ func (a *applier) stageSteps(ctx context.Context, s *shape, r *scd.Round) (st *s
 	if err != nil {
 		return nil, 0, err
 	}
-	got, err := a.conn.exec(ctx, fmt.Sprintf("INSERT INTO %s SELECT %s, p.i, p.n, p.lo, p.lov, p.closes FROM %s AS p JOIN %s AS t ON %s AND t.%s IS NULL",
-		stageName("steps"), patch.filledColumns(), stageName("patch"), s.name, patch.originKey(), quote(scd.EndColumn)))
+	if _, err := a.conn.exec(ctx, patch.findOrigins(" AND t."+endColumn+" IS NULL")); err != nil {
+		return nil, 0, err
+	}
+	got, err := a.fetch(ctx, fmt.Sprintf("INSERT INTO %s SELECT %s, p.i, p.n, p.lo, p.lov, p.closes %s", stageName("steps"), patch.filledColumns(), patch.fromOrigins()))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -159,17 +168,24 @@ func micros(expr string) string {
 	return fmt.Sprintf("CASE WHEN isfinite(%s) THEN epoch_us(%s) END", expr, expr)
 }
 
-// newest finds the newest versions by key, start and row id alone, then reads
-// their rows. (One pass with row_number() is rewritten by the engine's optimizer
-// into a plan that fails with an internal error, seen in 1.5.6.)
+// found finds the newest versions by key, start and row id alone. (One pass with
+// row_number() is rewritten by the engine's optimizer into a plan that fails with
+// an internal error, seen in 1.5.6.)
+func (h history) found() string {
+	return fmt.Sprintf(`CREATE OR REPLACE TEMP TABLE found AS
+SELECT arg_max(t.rowid, t.%s) AS rid FROM %s AS t JOIN %s AS q ON %s AND q.n = 1 GROUP BY %s`,
+		startColumn, h.name, stageName("steps"), h.targetKey(h.nulls, "q."),
+		h.keyList(", ", func(i int) string { return "t." + quote(h.cols[i].name) }))
+}
+
+// newest reads their rows.
 func (h history) newest() string {
-	key := func(i int) string { return "t." + quote(h.cols[i].name) }
 	return fmt.Sprintf(`CREATE OR REPLACE TEMP TABLE newest AS
 SELECT t.rowid AS rid, %s, t.%s AS s, t.%s IS NULL AS open, %s AS b
-FROM %s AS t JOIN (SELECT arg_max(t.rowid, t.%s) AS newest FROM %s AS t JOIN %s AS q ON %s AND q.n = 1 GROUP BY %s) AS h ON t.rowid = h.newest`,
+FROM %s AS t JOIN %s AS k ON t.rowid = k.rid`,
 		h.each(func(i int) string { return "t." + quote(h.cols[i].name) + " AS " + c("", i) }),
 		startColumn, endColumn, micros(fmt.Sprintf("coalesce(t.%s, t.%s)", endColumn, startColumn)),
-		h.name, startColumn, h.name, stageName("steps"), h.targetKey(h.nulls, "q."), h.keyList(", ", key))
+		h.name, stageName("found"))
 }
 
 // same is the condition that the stored value e.c and the step's q.c are the

@@ -167,7 +167,7 @@ func TestCopyStreamsThatAreNoneAreRefused(t *testing.T) {
 	if err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
-	for _, text := range []string{"1\n", "1\ta\tb\n", "1\ta"} {
+	for _, text := range []string{"1\n", "1\ta\tb\n"} {
 		if _, err := w.Load(ctx, tg, sink.Copy{Rows: strings.NewReader(text)}, false, checkpoint.Table{}); fault.KindOf(err) != fault.Corrupt {
 			t.Fatalf("%q: %v", text, err)
 		}

@@ -3,7 +3,6 @@
 package copystream
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -13,176 +12,241 @@ import (
 	"tailrace/internal/change"
 )
 
-// Reader gives one row after another.
+// Reader gives one row after another. Values lie in its buffer, which holds some
+// thousand rows, so that neither a read nor an allocation is needed for a row;
+// the buffer grows to the largest row.
 type Reader struct {
-	in      *bufio.Reader
+	in      io.Reader
 	binary  bool
 	columns int
 	begun   bool
+	ended   bool   // the stream is read to its end
+	buf     []byte // unread bytes are buf[pos:]
+	pos     int
+	vals    []change.Value
 	row     change.Row
-	line    []byte
 }
 
-// readBuffer is 256 KiB: about a thousand rows a read.
-const readBuffer = 256 << 10
+// ErrMalformed is wrapped by errors about bytes that are no COPY output of the
+// expected shape. An early end is io.ErrUnexpectedEOF; every other error is the
+// underlying reader's own.
+var ErrMalformed = errors.New("malformed COPY stream")
+
+// firstBuffer is 256 KiB: about a thousand rows a read.
+const firstBuffer = 256 << 10
 
 // NewReader reads rows of that many columns.
 func NewReader(r io.Reader, binary bool, columns int) *Reader {
-	return &Reader{in: bufio.NewReaderSize(r, readBuffer), binary: binary, columns: columns}
+	return &Reader{in: r, binary: binary, columns: columns, vals: make([]change.Value, columns)}
 }
 
 // Next returns the next row, valid until the next call, or io.EOF after the last.
 // A binary stream that ends without its trailer is io.ErrUnexpectedEOF; a text
 // stream has none, so its sender must not end it early (hydrate sees to that).
 func (r *Reader) Next() (change.Row, error) {
-	if r.binary {
-		return r.nextBinary()
-	}
-	return r.nextText()
-}
-
-var signature = []byte("PGCOPY\n\xff\r\n\x00")
-
-func (r *Reader) nextBinary() (change.Row, error) {
-	if !r.begun {
-		var head [19]byte // signature, flags, length of the header extension
-		if err := r.full(head[:]); err != nil {
-			return nil, err
-		}
-		if !bytes.Equal(head[:11], signature) {
-			return nil, errors.New("not a binary COPY stream")
-		}
-		if _, err := r.in.Discard(int(binary.BigEndian.Uint32(head[15:]) & 0x7fffffff)); err != nil {
-			return nil, noEOF(err)
-		}
-		r.begun = true
-	}
-	var n [4]byte
-	if err := r.full(n[:2]); err != nil {
+	vals, err := r.Values()
+	if err != nil {
 		return nil, err
 	}
-	switch count := int16(binary.BigEndian.Uint16(n[:2])); {
-	case count == -1:
-		if _, err := r.in.ReadByte(); err != io.EOF {
-			return nil, errors.New("binary COPY stream goes on after its trailer")
-		}
-		return nil, io.EOF
-	case int(count) != r.columns:
-		return nil, fmt.Errorf("binary COPY row has %d columns, want %d", count, r.columns)
-	}
 	r.row = r.row[:0]
-	for range r.columns {
-		if err := r.full(n[:]); err != nil {
-			return nil, err
-		}
-		size := int32(binary.BigEndian.Uint32(n[:]))
-		if size == -1 {
-			r.row = append(r.row, byte(change.Null))
-			continue
-		}
-		if size < 0 {
-			return nil, fmt.Errorf("binary COPY value has length %d", size)
-		}
-		r.row = append(r.row, byte(change.Binary))
-		r.row = append(r.row, n[:]...)
-		at := len(r.row)
-		// Grow by what really arrives, so that a hostile length costs no memory.
-		for left := int(size); left > 0; {
-			part := min(left, readBuffer)
-			r.row = append(r.row, make([]byte, part)...)
-			if err := r.full(r.row[at : at+part]); err != nil {
-				return nil, err
-			}
-			at, left = at+part, left-part
-		}
+	for _, v := range vals {
+		r.row = r.row.Append(v)
 	}
 	return r.row, nil
 }
 
-func (r *Reader) full(b []byte) error {
-	_, err := io.ReadFull(r.in, b)
-	return noEOF(err)
+// Values is Next for who wants the columns one by one: it copies nothing.
+func (r *Reader) Values() ([]change.Value, error) {
+	var err error
+	if r.binary {
+		err = r.nextBinary()
+	} else {
+		err = r.nextText()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.vals, nil
 }
 
-func noEOF(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
+// fill makes at least n unread bytes available, or says io.ErrUnexpectedEOF.
+func (r *Reader) fill(n int) error {
+	for len(r.buf)-r.pos < n {
+		if r.ended {
+			return io.ErrUnexpectedEOF
+		}
+		if err := r.more(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// more reads once. A full buffer is doubled: it grows by what really arrives, so
+// that a hostile length costs no memory.
+func (r *Reader) more() error {
+	if r.pos > 0 {
+		r.buf = r.buf[:copy(r.buf, r.buf[r.pos:])]
+		r.pos = 0
+	}
+	if len(r.buf) == cap(r.buf) {
+		bigger := make([]byte, len(r.buf), max(2*cap(r.buf), firstBuffer))
+		copy(bigger, r.buf)
+		r.buf = bigger
+	}
+	n, err := r.in.Read(r.buf[len(r.buf):cap(r.buf)])
+	r.buf = r.buf[:len(r.buf)+n]
+	if errors.Is(err, io.EOF) {
+		r.ended = true
+		return nil
 	}
 	return err
 }
 
-func (r *Reader) nextText() (change.Row, error) {
-	r.line = r.line[:0]
-	for {
-		part, err := r.in.ReadSlice('\n')
-		r.line = append(r.line, part...)
-		if err == bufio.ErrBufferFull {
+var signature = []byte("PGCOPY\n\xff\r\n\x00")
+
+// header reads signature, flags and the header extension.
+func (r *Reader) header() error {
+	if err := r.fill(19); err != nil {
+		return err
+	}
+	if !bytes.Equal(r.buf[r.pos:r.pos+11], signature) {
+		return fmt.Errorf("%w: no binary signature", ErrMalformed)
+	}
+	extension := int(binary.BigEndian.Uint32(r.buf[r.pos+15:]) & 0x7fffffff)
+	if err := r.fill(19 + extension); err != nil {
+		return err
+	}
+	r.pos += 19 + extension
+	r.begun = true
+	return nil
+}
+
+func (r *Reader) nextBinary() error {
+	if !r.begun {
+		if err := r.header(); err != nil {
+			return err
+		}
+	}
+	if err := r.fill(2); err != nil {
+		return err
+	}
+	switch count := int16(binary.BigEndian.Uint16(r.buf[r.pos:])); {
+	case count == -1:
+		if err := r.fill(3); err == nil {
+			return fmt.Errorf("%w: it goes on after its trailer", ErrMalformed)
+		} else if err != io.ErrUnexpectedEOF {
+			return err
+		}
+		return io.EOF
+	case int(count) != r.columns:
+		return fmt.Errorf("%w: a row of %d columns, want %d", ErrMalformed, count, r.columns)
+	}
+	// The whole row must be there before values are taken, because filling moves
+	// the buffer.
+	end := 2
+	for range r.columns {
+		if err := r.fill(end + 4); err != nil {
+			return err
+		}
+		size := int32(binary.BigEndian.Uint32(r.buf[r.pos+end:]))
+		if size < -1 {
+			return fmt.Errorf("%w: a value of length %d", ErrMalformed, size)
+		}
+		end += 4 + int(max(size, 0))
+	}
+	if err := r.fill(end); err != nil {
+		return err
+	}
+	row := r.buf[r.pos+2 : r.pos+end]
+	r.pos += end
+	for i := range r.vals {
+		size := int32(binary.BigEndian.Uint32(row))
+		row = row[4:]
+		if size == -1 {
+			r.vals[i] = change.Value{State: change.Null}
 			continue
 		}
-		if err == io.EOF {
-			if len(r.line) == 0 {
-				return nil, io.EOF
+		r.vals[i] = change.Value{State: change.Binary, Data: row[:size:size]}
+		row = row[size:]
+	}
+	return nil
+}
+
+func (r *Reader) nextText() error {
+	seen := 0
+	for {
+		if i := bytes.IndexByte(r.buf[r.pos+seen:], '\n'); i >= 0 {
+			line := r.buf[r.pos : r.pos+seen+i]
+			r.pos += seen + i + 1
+			if string(line) == `\.` {
+				return io.EOF
 			}
-			return nil, io.ErrUnexpectedEOF
+			return r.split(line)
 		}
-		if err != nil {
-			return nil, err
+		seen = len(r.buf) - r.pos
+		if r.ended {
+			if seen > 0 {
+				return io.ErrUnexpectedEOF
+			}
+			return io.EOF
 		}
-		break
+		if err := r.more(); err != nil {
+			return err
+		}
 	}
-	line := r.line[:len(r.line)-1]
-	if string(line) == `\.` {
-		return nil, io.EOF
-	}
-	r.row = r.row[:0]
-	for i := range r.columns {
+}
+
+// split takes a line apart at its tabs and resolves escapes in place.
+func (r *Reader) split(line []byte) error {
+	for i := range r.vals {
 		cell := line
 		if i < r.columns-1 {
 			end := bytes.IndexByte(line, '\t')
 			if end < 0 {
-				return nil, fmt.Errorf("text COPY row has %d columns, want %d", i+1, r.columns)
+				return fmt.Errorf("%w: a row of %d columns, want %d", ErrMalformed, i+1, r.columns)
 			}
 			cell, line = line[:end], line[end+1:]
 		} else if bytes.IndexByte(cell, '\t') >= 0 {
-			return nil, fmt.Errorf("text COPY row has more than %d columns", r.columns)
+			return fmt.Errorf("%w: a row of more than %d columns", ErrMalformed, r.columns)
 		}
 		if string(cell) == `\N` {
-			r.row = append(r.row, byte(change.Null))
+			r.vals[i] = change.Value{State: change.Null}
 			continue
 		}
-		r.row = append(r.row, byte(change.AsText), 0, 0, 0, 0)
-		at := len(r.row)
-		r.row = unescape(r.row, cell)
-		binary.BigEndian.PutUint32(r.row[at-4:], uint32(len(r.row)-at))
+		r.vals[i] = change.Value{State: change.AsText, Data: unescape(cell)}
 	}
-	return r.row, nil
+	return nil
 }
 
-// unescape appends a cell without its backslash sequences.
-func unescape(dst, cell []byte) []byte {
-	for {
-		i := bytes.IndexByte(cell, '\\')
-		if i < 0 || i+1 >= len(cell) {
-			return append(dst, cell...)
-		}
-		dst = append(dst, cell[:i]...)
-		c := cell[i+1]
-		cell = cell[i+2:]
-		switch c {
-		case 'b':
-			c = '\b'
-		case 'f':
-			c = '\f'
-		case 'n':
-			c = '\n'
-		case 'r':
-			c = '\r'
-		case 't':
-			c = '\t'
-		case 'v':
-			c = '\v'
-		}
-		// COPY TO writes no octal or hexadecimal sequences, so none are read.
-		dst = append(dst, c)
+// unescape resolves a cell's backslash sequences in place. COPY TO writes no
+// octal or hexadecimal sequences, so none are read.
+func unescape(cell []byte) []byte {
+	w := bytes.IndexByte(cell, '\\')
+	if w < 0 {
+		return cell
 	}
+	for r := w; r < len(cell); r++ {
+		c := cell[r]
+		if c == '\\' && r+1 < len(cell) {
+			r++
+			switch c = cell[r]; c {
+			case 'b':
+				c = '\b'
+			case 'f':
+				c = '\f'
+			case 'n':
+				c = '\n'
+			case 'r':
+				c = '\r'
+			case 't':
+				c = '\t'
+			case 'v':
+				c = '\v'
+			}
+		}
+		cell[w] = c
+		w++
+	}
+	return cell[:w]
 }
