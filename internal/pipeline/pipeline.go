@@ -97,13 +97,15 @@ func Run(ctx context.Context, c Config, m Mode) error {
 		if s.progressed {
 			pause = retryFirst
 		}
-		if time.Since(since) > limit {
+		left := limit - time.Since(since)
+		if left <= 0 {
 			return fmt.Errorf("gave up after %s of retries: %w", time.Since(since).Round(time.Second), err)
 		}
 		c.Stats.Retries.Add(1)
-		c.Log.Warn("will try again", "in", pause.String(), "error", err.Error())
+		wait := min(pause, left).Round(time.Millisecond)
+		c.Log.Warn("will try again", "in", wait.String(), "error", err.Error())
 		select {
-		case <-time.After(pause):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil
 		}
@@ -141,7 +143,6 @@ func (s *session) run(ctx context.Context) (err error) {
 	if err := s.dst.Own(ctx, s.Owner, s.WaitOwner); err != nil {
 		return fmt.Errorf("take ownership of pipeline %s: %w", s.Name, err)
 	}
-	*s.worked = time.Now()
 
 	// From here on a stop means: finish what is running, then leave. So the work has
 	// a context of its own, ended by the drain's limit.
@@ -196,6 +197,7 @@ func (s *session) walk(stop, work context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the source's state: %w", err)
 	}
+	*s.worked = time.Now() // both sides were reached
 	if s.mode.Overwrite && len(s.mode.Tables) == 0 {
 		if err := s.forget(work, &state); err != nil {
 			return err
