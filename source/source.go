@@ -96,6 +96,8 @@ type Relation struct {
 	PrimaryKey []string      // empty: none
 	Rows, Size int64         // estimates: planner's row count, bytes on disk
 	Usable     bool          // the replica identity serves updates and deletes
+	Why        string        // not Usable: why not
+	Remedy     string        // not Usable: the statement that mends it
 	Problem    string        // why it cannot be followed at all (unlogged, foreign, no rights); empty if it can
 	Notes      []string      // what will not be replicated: indexes, foreign keys, triggers of ours to mention
 }

@@ -103,8 +103,8 @@ func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema
 	case appendOnly:
 		b.Notes = append(b.Notes, fmt.Sprintf("%s is append-only by configuration; UPDATE and DELETE there are not followed", t.Name))
 	case !rel.Usable:
-		return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY DEFAULT (or FULL), or append_only: true", quoted(t.Name)),
-			"its replica identity does not log which row an UPDATE or DELETE means")
+		return refuse(rel.Remedy+"; or append_only: true in the flow",
+			"the log does not say which row an UPDATE or DELETE means: %s", rel.Why)
 	}
 	if appendOnly {
 		keys = nil
