@@ -45,7 +45,7 @@ type Decision struct {
 // can still give everything after it. Anything that would leave a hole is refused
 // with a remedy, never repaired in silence. docs/lsn.md explains each case.
 func Decide(m Mark, s SourceState) (Decision, error) {
-	const again = "`tailrace teardown` and start over, or `tailrace run --overwrite` to copy everything again into the same targets"
+	const again = "`tailrace run --overwrite` copies everything again into the same targets (a type 2 target begins a new history: rename it first to keep the old one)"
 	if s.SlotExists && s.SlotProblem != "" {
 		return Decision{}, fault.Refuse("drop that slot if nothing needs it, or choose another name with source.slot",
 			"replication slot %s cannot be used: %s", s.SlotName, s.SlotProblem)

@@ -123,6 +123,10 @@ type State struct {
 	Head     change.Position
 	// PublicationsMissing lists publications of ours that do not exist.
 	PublicationsMissing []string
+	// Published lists the tables in publications of our own making, by identifier. A
+	// followed table that is not among them was taken out by somebody: its changes
+	// since then are in no stream. nil: the publications are not ours.
+	Published []uint32
 	// PublicationNewer is set when a publication was made after the slot: the slot
 	// can never be read with it.
 	PublicationNewer bool

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"errors"
-
 	"tailrace/sink"
+	sinkpg "tailrace/sink/postgres"
 )
 
-func openPostgres(*environment) (sink.Writer, error) { return nil, errors.New("not yet") }
+func openPostgres(e *environment) (sink.Writer, error) {
+	return sinkpg.New(sinkpg.Config{DSN: e.Destination.DSN.Reveal(), Pipeline: e.Pipeline, Logger: e.log})
+}

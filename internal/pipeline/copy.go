@@ -59,7 +59,7 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 // hydrateMissing copies what the mark does not know as finished: tables of a copy
 // that died, tables that were added to the flows, tables asked for again. They are
 // catching until the mark has reached their snapshot.
-func (s *session) hydrateMissing(ctx context.Context) error {
+func (s *session) hydrateMissing(ctx context.Context, state source.State) error {
 	var missing []Bound
 	var forgotten []checkpoint.Table
 	for i := range s.bound {
@@ -72,6 +72,10 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			s.Log.Warn("table is parked", "target", b.Target.Name.String(), "reason", st.Reason)
 		case st.Phase == checkpoint.None, st.Phase == checkpoint.Creating, st.Phase == checkpoint.Copying:
 			missing = append(missing, *b)
+		case state.Published != nil && !slices.Contains(state.Published, st.ID) && st.ID == b.Relation.Table.ID:
+			return fault.Refuse(
+				fmt.Sprintf("tailrace backfill --table %s --overwrite", b.Target.Name),
+				"table %s was taken out of the publication since it was copied: its changes since then were not sent", b.Relation.Table.Name)
 		case st.ID != b.Relation.Table.ID:
 			return fault.Refuse(
 				fmt.Sprintf("tailrace backfill --table %s --overwrite", b.Target.Name),

@@ -215,7 +215,7 @@ func (s *session) walk(stop, work context.Context) error {
 	case checkpoint.Hydrate:
 		err = s.hydrateAll(copyCtx, d, state)
 	default:
-		err = s.hydrateMissing(copyCtx)
+		err = s.hydrateMissing(copyCtx, state)
 	}
 	if err != nil {
 		if stop.Err() != nil && errors.Is(err, context.Canceled) {

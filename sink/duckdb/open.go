@@ -376,7 +376,7 @@ func (w *Writer) explain(op string, err error) error {
 		return refuse(fault.Operator, err, "the file was written by another version of DuckDB: use that version, or move the file away and copy anew")
 	case isEngine && (e.Type == engine.ErrorTypeConstraint || e.Type == engine.ErrorTypeConversion || e.Type == engine.ErrorTypeInvalidInput || e.Type == engine.ErrorTypeOutOfRange):
 		return &fault.Error{Kind: fault.Operator, Op: op, Err: errors.New(withheld(e)),
-			Remedy: "compare the target's definition with the source table's; resync the table if it was changed by hand"}
+			Remedy: "compare the target's definition with the source table's; copy the table again (tailrace backfill --table) if it was changed by hand"}
 	case isEngine && e.Type == engine.ErrorTypeTransaction && strings.Contains(text, "onflict"):
 		return refuse(fault.Transient, err, "")
 	case isEngine && e.Type == engine.ErrorTypeFatal:

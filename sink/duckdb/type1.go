@@ -170,7 +170,7 @@ func (s *shape) allFilled(want, got int64) error {
 	if want == got {
 		return nil
 	}
-	return fault.Corrupted("apply to %s: %d rows with unchanged columns met %d stored rows; run resync for this table", s.target.Name, want, got)
+	return fault.Corrupted("apply to %s: %d rows with unchanged columns met %d stored rows; copy the table again (tailrace backfill --table)", s.target.Name, want, got)
 }
 
 // appendRows writes a target without a key: rows only arrive.

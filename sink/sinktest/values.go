@@ -221,7 +221,7 @@ func (r *rig) everyRoad(i int, vt ValueType) {
 		}
 	}
 	stored := map[int]*string{}
-	for _, row := range r.h.Query(r.t, "SELECT k, CAST(v AS text) FROM "+sqlName(tt.Name)+" WHERE k < 1000000") {
+	for _, row := range r.h.Query(r.t, "SELECT k, v FROM "+sqlName(tt.Name)+" WHERE k < 1000000") {
 		k, _ := strconv.Atoi(*row[0])
 		stored[k] = row[1]
 	}

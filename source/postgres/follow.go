@@ -127,7 +127,7 @@ func (s *Source) checkSlot(ctx context.Context, from change.Position) error {
 			return err
 		}
 		if from.Before(slot.Confirmed) {
-			return fault.Refuse("run `tailrace resync`, which copies the tables again from a new slot",
+			return fault.Refuse("`tailrace run --overwrite` copies everything again from a new slot",
 				"the slot is at %s, the destination at %s: the changes in between are gone (another consumer moved the slot, or the destination is older than it was)",
 				slot.Confirmed, from)
 		}
@@ -215,7 +215,7 @@ func (s *Source) explainStream(ctx context.Context, err error) error {
 }
 
 func (s *Source) missingRefusal(missing []string) error {
-	return fault.Refuse("run `tailrace resync`, which makes publications and slot anew and copies the tables again: "+
+	return fault.Refuse("`tailrace run --overwrite` makes publications and slot anew and copies everything again: "+
 		"a publication made now is newer than what the slot still has to deliver",
 		"publications are gone from the source: %v", missing)
 }

@@ -154,6 +154,21 @@ WHERE p.pubname = $1 AND (p.pubupdate OR p.pubdelete)`, publication)
 	return oids, nil
 }
 
+// readMembers lists the tables that any of the publications names itself; never nil.
+func readMembers(ctx context.Context, conn *pgx.Conn, publications []string) ([]uint32, error) {
+	result, err := conn.Query(ctx, `
+SELECT DISTINCT r.prrelid FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+WHERE p.pubname = ANY($1)`, publications)
+	if err != nil {
+		return nil, fmt.Errorf("read the publications: %w", err)
+	}
+	oids, err := pgx.CollectRows(result, pgx.RowTo[uint32])
+	if err != nil {
+		return nil, fmt.Errorf("read the publications: %w", err)
+	}
+	return append([]uint32{}, oids...), nil
+}
+
 // ddlPatience bounds how long a statement of ours waits for a table's lock, and
 // with it how long others queue behind us.
 const ddlPatience = "10s"

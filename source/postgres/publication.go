@@ -143,7 +143,7 @@ func (s *Source) plan(ctx context.Context, conn *pgx.Conn, followed []source.Fol
 	for _, f := range followed {
 		t := byOID[f.Table.ID]
 		if t == nil {
-			return nil, fault.Refuse("take the table out of the configuration, or make it again and resync it",
+			return nil, fault.Refuse("take the table out of the configuration, or make it again and copy it with tailrace backfill --table",
 				"table %s (OID %d) is no longer there", f.Table.Name, f.Table.ID)
 		}
 		if f.AppendOnly {

@@ -96,12 +96,12 @@ func (r slotRow) refusal() error {
 	dropIt := fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", literal(r.Name))
 	switch {
 	case !r.Exists:
-		return fault.Refuse("the changes since the mark are gone: run `tailrace resync`, which copies the tables again from a new slot",
+		return fault.Refuse("the changes since the mark are gone: `tailrace run --overwrite` copies everything again from a new slot",
 			"slot %s does not exist", r.Name)
 	case r.Problem != "":
 		return fault.Refuse("use another pipeline name or source.slot, or remove it: "+dropIt, "slot %s cannot be used: %s", r.Name, r.Problem)
 	case r.Lost:
-		return fault.Refuse("run `tailrace resync`, which copies the tables again from a new slot; raise max_slot_wal_keep_size or keep the pipeline running",
+		return fault.Refuse("`tailrace run --overwrite` copies everything again from a new slot; raise max_slot_wal_keep_size or keep the pipeline running",
 			"slot %s is lost: %s", r.Name, r.LostWhy)
 	}
 	return nil
@@ -146,6 +146,11 @@ SELECT pg_is_in_recovery(), (SELECT system_identifier::text FROM pg_control_syst
 		for _, name := range s.names.publications() {
 			if have[name] == nil {
 				st.PublicationsMissing = append(st.PublicationsMissing, name)
+			}
+		}
+		if s.names.ownPubs {
+			if st.Published, err = readMembers(ctx, conn, s.names.publications()); err != nil {
+				return err
 			}
 		}
 		if st.PublicationsMissing == nil && slot.refusal() == nil && !slot.Active {
@@ -241,7 +246,7 @@ func skippedPublication(n *pgconn.PgError, publications []string) bool {
 
 // newerRefusal is what to say about it.
 func (s *Source) newerRefusal() error {
-	return fault.Refuse("this slot can never be read with that publication: run `tailrace resync`, which makes a new slot and copies the tables again",
+	return fault.Refuse("this slot can never be read with that publication: `tailrace run --overwrite` makes a new slot and copies everything again",
 		"a publication of (%s) is newer than changes that slot %s still has to deliver", strings.Join(s.names.publications(), ", "), s.names.slot)
 }
 

@@ -1,0 +1,284 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"tailrace/checkpoint"
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+)
+
+// The bookkeeping: schema _tailrace, one row of marks and at most one of owners
+// for each pipeline, one of tables for each of its targets; made lists the
+// targets that we created.
+const bookSQL = `
+CREATE SCHEMA IF NOT EXISTS _tailrace;
+CREATE TABLE IF NOT EXISTS _tailrace.marks (
+  pipeline text PRIMARY KEY,
+  epoch bigint NOT NULL,
+  phase text NOT NULL DEFAULT '',
+  position text NOT NULL DEFAULT '0/0',
+  commit_time timestamptz,
+  slot text NOT NULL DEFAULT '',
+  source_system text NOT NULL DEFAULT '',
+  source_timeline bigint NOT NULL DEFAULT 0,
+  source_database text NOT NULL DEFAULT ''
+) WITH (fillfactor = 10);
+CREATE TABLE IF NOT EXISTS _tailrace.owners (
+  pipeline text PRIMARY KEY,
+  epoch bigint NOT NULL,
+  host text NOT NULL,
+  boot_id text NOT NULL,
+  pid bigint NOT NULL,
+  started bigint NOT NULL,
+  instance text NOT NULL,
+  sessions text NOT NULL,
+  heartbeat timestamptz NOT NULL
+) WITH (fillfactor = 10);
+CREATE TABLE IF NOT EXISTS _tailrace.tables (
+  pipeline text NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  source_schema text NOT NULL,
+  source_table text NOT NULL,
+  source_id bigint NOT NULL,
+  phase text NOT NULL,
+  since text NOT NULL,
+  reason text NOT NULL,
+  PRIMARY KEY (pipeline, target_schema, target_table)
+);
+CREATE TABLE IF NOT EXISTS _tailrace.made (
+  pipeline text NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  PRIMARY KEY (target_schema, target_table)
+);`
+
+var bookTables = []string{"marks", "owners", "tables", "made"}
+
+const (
+	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not
+	// ours, so that it may travel in one round trip with rows and COMMIT. It finds
+	// its row by ctid: while a long query of somebody holds back VACUUM, the index
+	// would lead through every dead version of it.
+	applyMarkSQL = `WITH u AS (UPDATE _tailrace.marks SET position = $1, commit_time = coalesce($2::timestamptz, commit_time) WHERE ctid = $3::tid AND pipeline = $4 AND epoch = $5::bigint RETURNING ctid)
+SELECT (SELECT ctid FROM u), 1 / (SELECT count(*) FROM u)`
+	markPlaceSQL = `SELECT ctid FROM _tailrace.marks WHERE pipeline = $1 AND epoch = $2::bigint`
+	fenceSQL     = `SELECT FROM _tailrace.marks WHERE pipeline = $1 AND epoch = $2::bigint FOR SHARE`
+	epochSQL     = `SELECT epoch FROM _tailrace.marks WHERE pipeline = $1`
+
+	applyLiveSQL = `UPDATE _tailrace.tables SET phase = 'live' WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3`
+
+	stateSQL  = `SELECT epoch, phase, position, extract(epoch FROM commit_time) * 1000000, slot, source_system, source_timeline, source_database FROM _tailrace.marks WHERE pipeline = $1`
+	tablesSQL = `SELECT target_schema, target_table, source_schema, source_table, source_id, phase, since, reason FROM _tailrace.tables WHERE pipeline = $1 ORDER BY 1, 2`
+
+	saveMarkSQL = `UPDATE _tailrace.marks SET phase = $3, position = CASE WHEN $4 = '0/0' THEN position ELSE $4 END, commit_time = CASE WHEN $4 = '0/0' THEN commit_time ELSE $5::timestamptz END, slot = $6, source_system = $7, source_timeline = $8::bigint, source_database = $9
+WHERE pipeline = $1 AND epoch = $2::bigint RETURNING 1`
+	saveTableSQL = `INSERT INTO _tailrace.tables VALUES ($1, $2, $3, $4, $5, $6::bigint, $7, $8, $9)
+ON CONFLICT (pipeline, target_schema, target_table) DO UPDATE SET source_schema = excluded.source_schema, source_table = excluded.source_table,
+  source_id = excluded.source_id, phase = excluded.phase, since = excluded.since, reason = excluded.reason`
+)
+
+// sideSession gives the lasting small session; the caller holds w.side's lock.
+func (w *Writer) sideSession(ctx context.Context) (*session, error) {
+	if w.side.session != nil && !w.side.conn.IsClosed() {
+		return w.side.session, nil
+	}
+	s, err := w.connect(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	w.side.session = s
+	return s, nil
+}
+
+// ensureBook makes the bookkeeping where it is missing. Looking first lets a user
+// without the right to create schemas use what an administrator has made.
+func ensureBook(ctx context.Context, s *session) error {
+	rows, err := s.query(ctx, `SELECT count(*) FROM unnest($1::text[]) AS n WHERE to_regclass('_tailrace.' || n) IS NOT NULL`, bookTables)
+	if err != nil {
+		return err
+	}
+	if num(rows[0][0]) == int64(len(bookTables)) {
+		return nil
+	}
+	// Two pipelines that start at once would collide in the catalogue.
+	sql := fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d);%s COMMIT", lockNumber("", "book"), bookSQL)
+	if err := s.exec(ctx, sql); err != nil {
+		s.exec(ctx, "ROLLBACK")
+		if stateOf(err) == notPermitted {
+			who, e := s.query(ctx, "SELECT current_user, current_database()")
+			if e != nil {
+				return e
+			}
+			return fault.Refuse(fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s;", quote(str(who[0][1])), quote(str(who[0][0]))),
+				"user %s may not make schema _tailrace and its tables, which hold the pipeline's position", str(who[0][0]))
+		}
+		return err
+	}
+	return nil
+}
+
+// State reads the mark.
+func (w *Writer) State(ctx context.Context) (checkpoint.Mark, error) {
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return checkpoint.Mark{}, err
+	}
+	m, err := w.readMark(ctx, s)
+	return m, w.explain(ctx, err, "read the pipeline's mark", nil)
+}
+
+func (w *Writer) readMark(ctx context.Context, s *session) (m checkpoint.Mark, err error) {
+	rows, err := s.query(ctx, stateSQL, w.cfg.Pipeline)
+	if missingBook(err) {
+		return m, nil
+	}
+	if err != nil || len(rows) == 0 {
+		return m, err
+	}
+	r := rows[0]
+	m.Epoch = num(r[0])
+	m.Phase = checkpoint.Phase(str(r[1]))
+	if m.Position, err = change.ParsePosition(str(r[2])); err != nil {
+		return m, fault.Corrupted("the mark of pipeline %s: %v", w.cfg.Pipeline, err)
+	}
+	if r[3] != nil {
+		whole, _, _ := strings.Cut(*r[3], ".")
+		m.CommitTime = time.UnixMicro(num(&whole)).UTC()
+	}
+	m.Slot = str(r[4])
+	m.Source = checkpoint.Identity{System: str(r[5]), Timeline: uint32(num(r[6])), Database: str(r[7])}
+	if rows, err = s.query(ctx, tablesSQL, w.cfg.Pipeline); err != nil {
+		return m, err
+	}
+	for _, r := range rows {
+		t := checkpoint.Table{
+			Target: change.Name{Schema: str(r[0]), Table: str(r[1])},
+			Source: change.Name{Schema: str(r[2]), Table: str(r[3])},
+			ID:     uint32(num(r[4])), Phase: checkpoint.Phase(str(r[5])), Reason: str(r[7]),
+		}
+		if t.Since, err = change.ParsePosition(str(r[6])); err != nil {
+			return m, fault.Corrupted("the state of table %s: %v", t.Target, err)
+		}
+		m.Tables = append(m.Tables, t)
+	}
+	return m, nil
+}
+
+// Save replaces the mark's head and the given tables.
+func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
+	epoch, err := w.owned()
+	if err != nil {
+		return err
+	}
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.save(ctx, s, epoch, m); err != nil {
+		if !s.conn.IsClosed() {
+			s.exec(ctx, "ROLLBACK")
+		}
+		return w.explain(ctx, err, "save the pipeline's mark", nil)
+	}
+	w.mu.Lock()
+	if !m.Position.IsZero() {
+		w.applied = m.Position
+		w.durables.restart()
+	}
+	w.mu.Unlock()
+	return nil
+}
+
+func (w *Writer) save(ctx context.Context, s *session, epoch int64, m checkpoint.Mark) error {
+	if err := s.exec(ctx, "BEGIN; SET LOCAL synchronous_commit = local"); err != nil {
+		return err
+	}
+	rows, err := s.query(ctx, saveMarkSQL, w.cfg.Pipeline, epoch, m.Phase, m.Position, instantOf(m.CommitTime), m.Slot, m.Source.System, m.Source.Timeline, m.Source.Database)
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return fault.ErrFenced
+	}
+	for _, t := range m.Tables {
+		if err := saveTable(ctx, s, w.cfg.Pipeline, t); err != nil {
+			return err
+		}
+	}
+	return s.exec(ctx, "COMMIT")
+}
+
+// saveTable remembers a table's state; one without a phase is forgotten.
+func saveTable(ctx context.Context, s *session, pipeline string, t checkpoint.Table) error {
+	if t.Phase == checkpoint.None {
+		_, err := s.query(ctx, "DELETE FROM _tailrace.tables WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3", pipeline, t.Target.Schema, t.Target.Table)
+		return err
+	}
+	_, err := s.query(ctx, saveTableSQL, pipeline, t.Target.Schema, t.Target.Table, t.Source.Schema, t.Source.Table, t.ID, string(t.Phase), t.Since, t.Reason)
+	return err
+}
+
+// instantOf is a time as a parameter; nil for the zero time.
+func instantOf(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return string(appendInstant(nil, t.UnixMicro()))
+}
+
+// Teardown removes this pipeline's bookkeeping.
+func (w *Writer) Teardown(ctx context.Context) error {
+	w.mu.Lock()
+	epoch := w.epoch
+	w.mu.Unlock()
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return err
+	}
+	if epoch != 0 {
+		if err := w.fence(ctx, s, epoch); err != nil && !missingBook(err) {
+			return w.explain(ctx, err, "remove the bookkeeping", nil)
+		}
+	}
+	sql := "BEGIN;"
+	for _, table := range bookTables {
+		sql += fmt.Sprintf("DELETE FROM _tailrace.%s WHERE pipeline = %s;", table, literal(w.cfg.Pipeline))
+	}
+	err = s.exec(ctx, sql+"COMMIT")
+	if missingBook(err) {
+		s.exec(ctx, "ROLLBACK")
+		return nil
+	}
+	if err != nil {
+		return w.explain(ctx, err, "remove the bookkeeping", nil)
+	}
+	// The last pipeline takes the schema with it, unless it holds what is not ours.
+	rows, err := s.query(ctx, `SELECT (SELECT count(*) FROM _tailrace.marks) + (SELECT count(*) FROM _tailrace.owners) + (SELECT count(*) FROM _tailrace.tables) + (SELECT count(*) FROM _tailrace.made)`)
+	if err != nil {
+		return w.explain(ctx, err, "remove the bookkeeping", nil)
+	}
+	if num(rows[0][0]) > 0 {
+		return nil
+	}
+	if err := s.exec(ctx, "DROP TABLE _tailrace.marks, _tailrace.owners, _tailrace.tables, _tailrace.made"); err != nil {
+		if stateOf(err) == notPermitted {
+			return nil // an administrator made them; they are empty
+		}
+		return w.explain(ctx, err, "remove the bookkeeping", nil)
+	}
+	if err := s.exec(ctx, "DROP SCHEMA _tailrace"); err != nil && stateOf(err) != notPermitted && stateOf(err) != "2BP01" {
+		return w.explain(ctx, err, "remove the bookkeeping", nil)
+	}
+	return nil
+}

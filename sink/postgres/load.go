@@ -1,0 +1,138 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"tailrace/checkpoint"
+	"tailrace/internal/fault"
+	"tailrace/scd"
+	"tailrace/sink"
+)
+
+// Load relays the source's COPY stream into the target, byte for byte, on a
+// session of its own. A table that we made gets its key after its rows: building
+// an index once is cheaper than growing it.
+func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bool, done checkpoint.Table) (int64, error) {
+	epoch, err := w.owned()
+	if err != nil {
+		return 0, err
+	}
+	s, err := w.connect(ctx, "SET maintenance_work_mem = '256MB';") // a third of the default's time for an index over ten million rows
+	if err != nil {
+		return 0, err
+	}
+	defer s.close(ctx)
+	w.mayReplicate(s)
+	sh, err := w.shapeOf(ctx, s, t)
+	if err != nil {
+		return 0, err
+	}
+	fail := func(err error, doing string) (int64, error) { return 0, w.explain(ctx, err, doing, sh) }
+	if err := w.fence(ctx, s, epoch); err != nil {
+		return fail(err, "load")
+	}
+	if err := s.exec(ctx, "BEGIN"); err != nil {
+		return fail(err, "load")
+	}
+	if empty {
+		if err := s.exec(ctx, sh.truncateSQL()); err != nil {
+			return fail(err, "empty")
+		}
+	}
+	rows, err := w.copyIn(ctx, s, sh, in)
+	if err != nil {
+		return fail(err, "load")
+	}
+	if err := sh.ensureKey(ctx, s, w); err != nil {
+		return fail(err, "add the primary key to")
+	}
+	if err := w.fence(ctx, s, epoch); err != nil {
+		return fail(err, "load")
+	}
+	if err := saveTable(ctx, s, w.cfg.Pipeline, done); err != nil {
+		return fail(err, "record the load of")
+	}
+	// Until the load is on disk its table is not live.
+	if err := s.exec(ctx, "SET LOCAL synchronous_commit = local; COMMIT"); err != nil {
+		return fail(err, "commit the load of")
+	}
+	return rows, nil
+}
+
+// copyIn runs the COPY. A generated column of the target takes no value, and a
+// COPY stream cannot leave one out: there the rows go by way of a stage.
+func (w *Writer) copyIn(ctx context.Context, s *session, sh *shape, in sink.Copy) (int64, error) {
+	source := &reading{r: in.Rows}
+	copySQL := sh.copySQL(in.Binary)
+	if !sh.direct() {
+		sh.stage = newStage(0)
+		list := each(len(sh.columns), ", ", stageColumn)
+		if sh.target.Kind == scd.Type2 {
+			list += ", lo, nlo"
+		}
+		if err := s.exec(ctx, sh.createStageSQL()); err != nil {
+			return 0, err
+		}
+		copySQL = copyInto(sh.stage.name, list, in.Binary)
+	}
+	tag, err := s.conn.CopyFrom(ctx, source, copySQL)
+	if source.err != nil {
+		return 0, source.err // the stream's own error, before what the server says of its end
+	}
+	if err != nil {
+		return 0, err
+	}
+	if !sh.direct() {
+		from := sh.join(all, sentColumn)
+		list := sh.columnList()
+		if sh.target.Kind == scd.Type2 {
+			from, list = from+", s.lo, s.nlo", list+", "+startColumn+", "+endColumn
+		}
+		if err := s.exec(ctx, fmt.Sprintf("INSERT INTO %s (%s)%s SELECT %s FROM %s AS s", sh.name, list, sh.overriding(), from, sh.stage.name)); err != nil {
+			return 0, err
+		}
+	}
+	return tag.RowsAffected(), nil
+}
+
+// ensureKey adds the primary key to a table of ours that has none yet.
+func (sh *shape) ensureKey(ctx context.Context, s *session, w *Writer) error {
+	if sh.keyed || len(sh.keys) == 0 {
+		return nil
+	}
+	if err := s.exec(ctx, addKeySQL(w.qualified(sh.target.Name), sh.target)); err != nil {
+		return err
+	}
+	sh.keyed = true
+	return nil
+}
+
+// fence demands that the epoch is still ours. Inside a transaction it also makes
+// a successor wait for that transaction's end.
+func (w *Writer) fence(ctx context.Context, s *session, epoch int64) error {
+	rows, err := s.query(ctx, fenceSQL, w.cfg.Pipeline, epoch)
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		return fault.ErrFenced
+	}
+	return nil
+}
+
+// reading remembers the error that ended a stream.
+type reading struct {
+	r   io.Reader
+	err error
+}
+
+func (r *reading) Read(p []byte) (int, error) {
+	n, err := r.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
+}

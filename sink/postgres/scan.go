@@ -1,0 +1,214 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/scd"
+	"tailrace/sink"
+)
+
+// The canonical form of a row is that of change.Row, its key columns first: the
+// values as they cross the wire, binary where every column's type can be binary,
+// else text under the settings that both ends pin. Two values have one form
+// exactly if a server cannot tell them apart: 1.0 and 1.00 differ.
+//
+// verify must therefore read the source in the form that the copy and the log use
+// too: binary if Writer.Binary holds for every column of the target.
+
+func (w *Writer) canonicalForm(t *scd.Target) form {
+	for i := range t.Columns {
+		if !w.Binary(t.Columns[i].Type) {
+			return asText
+		}
+	}
+	return asBinary
+}
+
+// Canonical appends the canonical form of a source row.
+func (w *Writer) Canonical(t *scd.Target, row change.Row, dst []byte) (out []byte, keyLen int, err error) {
+	f := w.canonicalForm(t)
+	from := len(dst)
+	for _, keys := range []bool{true, false} {
+		rest := row
+		for i := range t.Columns {
+			var v change.Value
+			if v, rest, err = rest.Next(); err != nil {
+				return dst, 0, fault.Corrupted("table %s: a row of %d columns: %v", t.Name, len(t.Columns), err)
+			}
+			if t.Columns[i].Key != keys {
+				continue
+			}
+			switch {
+			case v.State == change.Absent:
+				return dst, 0, fault.Corrupted("table %s: column %s of a complete row was not sent", t.Name, t.Columns[i].Name)
+			case v.State != change.Null && bool(f) != (v.State == change.Binary):
+				return dst, 0, formError(bool(f))
+			}
+			dst = change.Row(dst).Append(v)
+		}
+		if len(rest) != 0 {
+			return dst, 0, fault.Corrupted("table %s: a row of more than %d columns", t.Name, len(t.Columns))
+		}
+		if keys {
+			keyLen = len(dst) - from
+		}
+	}
+	return dst, keyLen, nil
+}
+
+// Scan reads a target's rows, of a type 2 target the open versions.
+func (w *Writer) Scan(ctx context.Context, t *scd.Target, fn func(key, row []byte) error) error {
+	s, err := w.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx) // also what ends a scan that fn has stopped
+	name := w.qualified(t.Name)
+	var list []string
+	keys := 0
+	for _, want := range []bool{true, false} {
+		for i := range t.Columns {
+			if t.Columns[i].Key == want {
+				list = append(list, quote(t.Columns[i].Name))
+			}
+		}
+		if want {
+			keys = len(list)
+		}
+	}
+	sql := fmt.Sprintf("SELECT %s FROM %s", strings.Join(list, ", "), qualifiedName(name))
+	if t.Kind == scd.Type2 {
+		sql += fmt.Sprintf(" WHERE %s IS NULL", endColumn)
+	}
+	f := w.canonicalForm(t)
+	state := change.AsText
+	if f == asBinary {
+		state = change.Binary
+	}
+	rows := s.conn.ExecParams(ctx, sql, nil, nil, nil, f.codes())
+	var row change.Row
+	for rows.NextRow() {
+		row = row[:0]
+		keyLen := 0
+		for i, data := range rows.Values() {
+			v := change.Value{State: state, Data: data}
+			if data == nil {
+				v.State = change.Null
+			}
+			row = row.Append(v)
+			if i+1 == keys {
+				keyLen = len(row)
+			}
+		}
+		if err := fn(row[:keyLen], row); err != nil {
+			return err
+		}
+	}
+	if _, err := rows.Close(); err != nil {
+		return w.explain(ctx, err, "read table "+name.String(), nil)
+	}
+	return nil
+}
+
+// Invariants counts what must not be in a target.
+func (w *Writer) Invariants(ctx context.Context, t *scd.Target) ([]string, error) {
+	s, err := w.connect(ctx, "SET enable_indexscan = off; SET enable_indexonlyscan = off;") // believe the rows, not an index
+	if err != nil {
+		return nil, err
+	}
+	defer s.close(ctx)
+	name := w.qualified(t.Name)
+	var found []string
+	for _, check := range invariants(qualifiedName(name), t) {
+		rows, err := s.query(ctx, check.sql)
+		if err != nil {
+			return nil, w.explain(ctx, err, "check table "+name.String(), nil)
+		}
+		if n := num(rows[0][0]); n > 0 {
+			found = append(found, fmt.Sprintf("table %s: %d %s", name, n, check.what))
+		}
+	}
+	return found, nil
+}
+
+type invariant struct{ what, sql string }
+
+func invariants(table string, t *scd.Target) []invariant {
+	var keys []string
+	for _, k := range t.Keys() {
+		keys = append(keys, quote(t.Columns[k].Name))
+	}
+	key := strings.Join(keys, ", ")
+	switch {
+	case len(keys) == 0:
+		return nil
+	case t.Kind == scd.Type1:
+		return []invariant{{"keys stand more than once", fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s GROUP BY %s HAVING count(*) > 1) AS x", table, key)}}
+	}
+	return []invariant{
+		{"versions end before or at their start", fmt.Sprintf("SELECT count(*) FROM %s WHERE %s <= %s", table, endColumn, startColumn)},
+		{"keys have more than one open version", fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s WHERE %s IS NULL GROUP BY %s HAVING count(*) > 1) AS x", table, endColumn, key)},
+		{"versions overlap the next version of their key", fmt.Sprintf("SELECT count(*) FROM (SELECT %[1]s AS e, lead(%[2]s) OVER (PARTITION BY %[3]s ORDER BY %[2]s, %[1]s NULLS LAST) AS next FROM %[4]s) AS x WHERE next < e OR e IS NULL AND next IS NOT NULL", endColumn, startColumn, key, table)},
+	}
+}
+
+// Show reads rows for printing.
+func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*string) error) error {
+	s, err := w.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	name := w.qualified(q.Target.Name)
+	var order []string
+	for _, k := range q.Target.Keys() {
+		order = append(order, quote(q.Target.Columns[k].Name))
+	}
+	sql := "SELECT * FROM " + qualifiedName(name)
+	var params [][]byte
+	if q.Target.Kind == scd.Type2 {
+		order = append(order, startColumn)
+		if q.AsOf != "" {
+			sql += fmt.Sprintf(" WHERE %s <= $1::timestamptz AND (%s > $1::timestamptz OR %[2]s IS NULL)", startColumn, endColumn)
+			params = append(params, []byte(q.AsOf))
+		}
+	}
+	if len(order) > 0 {
+		sql += " ORDER BY " + strings.Join(order, ", ")
+	}
+	rows := s.conn.ExecParams(ctx, sql, params, nil, nil, nil)
+	var cells []*string
+	for _, f := range rows.FieldDescriptions() {
+		cells = append(cells, &f.Name)
+	}
+	if len(cells) > 0 { // none where the statement failed
+		if err := fn(cells); err != nil {
+			return err
+		}
+	}
+	for rows.NextRow() {
+		cells = cells[:0]
+		for _, v := range rows.Values() {
+			if v == nil {
+				cells = append(cells, nil)
+				continue
+			}
+			text := string(v)
+			cells = append(cells, &text)
+		}
+		if err := fn(cells); err != nil {
+			return err
+		}
+	}
+	if _, err := rows.Close(); err != nil {
+		if code := stateOf(err); len(params) > 0 && (code == "22007" || code == "22008") {
+			return fault.Badly("%q is no timestamp", q.AsOf)
+		}
+		return w.explain(ctx, err, "read table "+name.String(), nil)
+	}
+	return nil
+}
