@@ -24,6 +24,10 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 		return err
 	}
 	m := checkpoint.Mark{Phase: checkpoint.Creating, Source: DecideState(state).Identity, Slot: state.Slot.Name}
+	for _, t := range s.mark.Tables { // of a pipeline that starts over: forgotten
+		t.Phase = checkpoint.None
+		m.Tables = append(m.Tables, t)
+	}
 	if err := s.save(ctx, m); err != nil {
 		return err
 	}
@@ -41,7 +45,7 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 	fault.KillPoint("slot made")
 	s.Log.Info("replication slot made", "slot", state.Slot.Name, "position", snap.Position().String())
 
-	m.Phase, m.Position = checkpoint.Copying, snap.Position()
+	m.Phase, m.Position, m.Tables = checkpoint.Copying, snap.Position(), nil
 	for i := range s.bound {
 		m.Tables = append(m.Tables, s.tableState(&s.bound[i], checkpoint.Creating, change.Position{}))
 	}

@@ -198,12 +198,13 @@ func (s *session) walk(stop, work context.Context) error {
 		return fmt.Errorf("read the source's state: %w", err)
 	}
 	*s.worked = time.Now() // both sides were reached
+	mark := s.mark
 	if s.mode.Overwrite && len(s.mode.Tables) == 0 {
-		if err := s.forget(work, &state); err != nil {
-			return err
-		}
+		// Judged as a first start whose slot may be in the way. Nothing is forgotten
+		// before hydrateAll has found that nothing blocks it.
+		mark = checkpoint.Mark{Phase: checkpoint.Creating}
 	}
-	d, err := checkpoint.Decide(s.mark, DecideState(state))
+	d, err := checkpoint.Decide(mark, DecideState(state))
 	if err != nil {
 		return err
 	}
@@ -311,21 +312,6 @@ func BinaryForm(bound []Bound, w sink.Writer) bool {
 		}
 	}
 	return true
-}
-
-// forget drops the mark and the slot for --overwrite, so that Decide sees a first
-// start. The crash-safe order: the mark says creating first.
-func (s *session) forget(ctx context.Context, state *source.State) error {
-	forgotten := make([]checkpoint.Table, 0, len(s.mark.Tables))
-	for _, t := range s.mark.Tables {
-		t.Phase = checkpoint.None
-		forgotten = append(forgotten, t)
-	}
-	m := checkpoint.Mark{Phase: checkpoint.Creating, Source: DecideState(*state).Identity, Slot: state.Slot.Name, Tables: forgotten}
-	if err := s.save(ctx, m); err != nil {
-		return err
-	}
-	return nil
 }
 
 // save writes a mark and remembers it.
