@@ -394,6 +394,13 @@ func TestTargetsWithRowsAreLeftAlone(t *testing.T) {
 		r.once(t, "--overwrite")
 		r.same(t)
 
+		// A refused --overwrite has forgotten nothing: it can go on as it was.
+		r.exec(t, "create table extra(id int primary key); alter table extra replica identity nothing; insert into t values(4, 40)")
+		r.refused(t, 3, []string{"REPLICA IDENTITY DEFAULT"}, "run", "--once", "--overwrite")
+		r.exec(t, "drop table extra")
+		contains(t, r.once(t), "action=follow")
+		r.same(t)
+
 		// Another shape is refused with the statement that mends it, also by --overwrite.
 		r.must(t, "teardown", "--yes")
 		r.exec(t, "alter table t alter n type text")
