@@ -53,12 +53,14 @@ var workloads = []workload{
 
 type result struct {
 	seconds float64
-	rss     int64 // peak, bytes; 0 where it is a server's
+	cpu     float64 // seconds of processor time, of tailrace itself
+	rss     int64   // peak, bytes; 0 where it is a server's
 }
 
 type bench struct {
 	tailrace string
 	files    string
+	level    string // log level of tailrace, whose log goes to stderr
 	src, dst *pgserver.Server
 	n        int
 }
@@ -69,16 +71,17 @@ func main() {
 	only := flag.String("only", "insert,update,pgbench", "comma-separated workloads, or all")
 	reps := flag.Int("reps", 3, "runs of each; medians are printed")
 	latency := flag.Bool("latency", true, "measure the latency of one-row transactions too")
+	level := flag.String("level", "warn", "log level of tailrace")
 	flag.Parse()
-	if err := run(*tailrace, *files, *only, *reps, *latency); err != nil {
+	if err := run(*tailrace, *files, *only, *level, *reps, *latency); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(tailrace, files, only string, reps int, latency bool) error {
+func run(tailrace, files, only, level string, reps int, latency bool) error {
 	ctx := context.Background()
-	b := &bench{files: files}
+	b := &bench{files: files, level: level}
 	var err error
 	if b.tailrace, err = filepath.Abs(tailrace); err != nil {
 		return err
@@ -110,7 +113,7 @@ func run(tailrace, files, only string, reps int, latency bool) error {
 				return fmt.Errorf("%s through tailrace: %w", w.name, err)
 			}
 			native, ours = append(native, n), append(ours, o)
-			fmt.Fprintf(os.Stderr, "%s: native %.2f s, tailrace %.2f s, %d MiB\n", w.name, n.seconds, o.seconds, o.rss>>20)
+			fmt.Fprintf(os.Stderr, "%s: native %.2f s, tailrace %.2f s (%.2f s of CPU), %d MiB\n", w.name, n.seconds, o.seconds, o.cpu, o.rss>>20)
 		}
 		n, o := median(native), median(ours)
 		fmt.Printf("| %d %s | %.2f | %.2f | %.2f | %.0f k | %.0f k | %d MiB |\n", w.count, w.units, n.seconds, o.seconds,
@@ -129,7 +132,7 @@ func median(rs []result) result {
 		rss = max(rss, r.rss)
 	}
 	slices.Sort(seconds)
-	return result{seconds[len(seconds)/2], rss}
+	return result{seconds: seconds[len(seconds)/2], rss: rss}
 }
 
 func exec1(ctx context.Context, dsn string, statements ...string) error {
@@ -331,6 +334,7 @@ func (b *bench) ours(ctx context.Context, w workload) (result, error) {
 		return result{}, fmt.Errorf("stopping: %w", err)
 	}
 	r.rss = c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
+	r.cpu = (c.ProcessState.UserTime() + c.ProcessState.SystemTime()).Seconds()
 	if err := b.same(ctx, name); err != nil {
 		return result{}, err
 	}
@@ -346,8 +350,8 @@ func (b *bench) configure(name string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	_, err = fmt.Fprintf(f, "pipeline: %s\nsource: {kind: postgres, dsn: %q}\ndestination: {kind: postgres, dsn: %q}\nflows: [{source: public.*}]\nlog_level: warn\n",
-		name, b.src.DSN(name), b.dst.DSN(name))
+	_, err = fmt.Fprintf(f, "pipeline: %s\nsource: {kind: postgres, dsn: %q}\ndestination: {kind: postgres, dsn: %q}\nflows: [{source: public.*}]\nlog_level: %s\n",
+		name, b.src.DSN(name), b.dst.DSN(name), b.level)
 	return f.Name(), err
 }
 

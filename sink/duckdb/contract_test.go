@@ -18,19 +18,14 @@ import (
 type harness struct {
 	path    string
 	writers []*duckdb.Writer
-	primary bool
 }
 
 func TestContract(t *testing.T) {
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness { return &harness{path: file(t)} })
 }
 
-func TestContractWithPrimaryKeys(t *testing.T) {
-	sinktest.Run(t, func(t testing.TB) sinktest.Harness { return &harness{path: file(t), primary: true} })
-}
-
 func (h *harness) Open(t testing.TB) sink.Writer {
-	w, err := duckdb.New(duckdb.Config{Path: h.path, Pipeline: "p", PrimaryKey: h.primary})
+	w, err := duckdb.New(duckdb.Config{Path: h.path, Pipeline: "p"})
 	must(t, err)
 	h.writers = append(h.writers, w)
 	return w

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,10 +26,47 @@ import (
 // whoever gets the lock checks that the file is still the one at that path.
 //
 // The engine's own lock alone does not do: it belongs to the process, so two
-// instances on one file in one process would destroy each other's.
+// instances on one file in one process would destroy each other's. Inside the
+// process a table of what is open therefore comes first.
 type lockFile struct {
-	path string
-	file *os.File
+	path  string
+	file  *os.File // nil: a reader where no lock file is
+	owner bool
+}
+
+// openHere counts the readers of each lock path in this process; an owner counts
+// as owned.
+var openHere = struct {
+	sync.Mutex
+	readers map[string]int
+}{readers: map[string]int{}}
+
+const owned = -1
+
+// enter registers an owner or one more reader of the lock path.
+func enter(path string, owner bool) error {
+	openHere.Lock()
+	defer openHere.Unlock()
+	n := openHere.readers[path]
+	switch {
+	case n == owned, owner && n > 0:
+		return errHeld
+	case owner:
+		openHere.readers[path] = owned
+	default:
+		openHere.readers[path] = n + 1
+	}
+	return nil
+}
+
+func leave(path string, owner bool) {
+	openHere.Lock()
+	defer openHere.Unlock()
+	if n := openHere.readers[path] - 1; !owner && n > 0 {
+		openHere.readers[path] = n
+		return
+	}
+	delete(openHere.readers, path)
 }
 
 // errHeld: somebody else holds the lock in a way that excludes ours.
@@ -36,39 +74,54 @@ var errHeld = errors.New("lock is held")
 
 // acquireLock takes the owner's lock without waiting, or gives errHeld.
 func acquireLock(path string) (*lockFile, error) {
+	if err := enter(path, true); err != nil {
+		return nil, err
+	}
+	l := &lockFile{path: path, owner: true}
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
-		if err != nil {
-			return nil, err
+		var err error
+		if l.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644); err == nil {
+			err = l.flock(syscall.LOCK_EX)
 		}
-		l := &lockFile{path: path, file: f}
-		if err := l.flock(syscall.LOCK_EX); err != nil {
-			f.Close()
+		if err != nil {
+			l.drop()
 			return nil, err
 		}
 		if l.present() {
 			return l, nil
 		}
-		f.Close() // the owner before us removed it between open and flock
+		l.file.Close() // the owner before us removed it between open and flock
 	}
 }
 
-// shareLock takes the reader's lock; nil without an error where there is no lock
-// file, because a reader creates nothing.
+// shareLock takes the reader's lock, or gives errHeld. Where there is no lock
+// file a reader creates none.
 func shareLock(path string) (*lockFile, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err := enter(path, false); err != nil {
 		return nil, err
 	}
-	l := &lockFile{path: path, file: f}
-	if err := l.flock(syscall.LOCK_SH); err != nil {
-		f.Close()
+	l := &lockFile{path: path}
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return l, nil
+	}
+	if err == nil {
+		l.file = f
+		err = l.flock(syscall.LOCK_SH)
+	}
+	if err != nil {
+		l.drop()
 		return nil, err
 	}
 	return l, nil
+}
+
+// drop gives the lock up and leaves the file.
+func (l *lockFile) drop() {
+	if l.file != nil {
+		l.file.Close()
+	}
+	leave(l.path, l.owner)
 }
 
 func (l *lockFile) flock(how int) error {
@@ -101,10 +154,12 @@ func (l *lockFile) describe(o checkpoint.Owner) error {
 	return err
 }
 
-// release frees an owner's lock and removes the file.
+// release gives the lock up; an owner removes the file first.
 func (l *lockFile) release() {
-	os.Remove(l.path)
-	l.file.Close()
+	if l.owner {
+		os.Remove(l.path)
+	}
+	l.drop()
 }
 
 // holder reads who owns the lock at path; zero values where it cannot tell.

@@ -70,7 +70,6 @@ type Writer struct {
 	write  bool       // opened as owner
 	lock   *lockFile
 	book   *conn
-	owner  checkpoint.Owner
 	epoch  int64
 	shapes map[*scd.Target]*shape
 
@@ -114,6 +113,11 @@ func New(cfg Config) (*Writer, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	path, err := filepath.Abs(cfg.Path) // one name for one file, whatever the folder
+	if err != nil {
+		return nil, fault.Badly("the file name %s: %v", cfg.Path, err)
+	}
+	cfg.Path = path
 	return &Writer{cfg: cfg, log: cfg.Logger}, nil
 }
 
@@ -229,9 +233,7 @@ func (w *Writer) readyLocked(ctx context.Context) (exists bool, err error) {
 		return false, w.explain("take the reader's lock", err)
 	}
 	if err := w.open(ctx, false); err != nil {
-		if lock != nil {
-			lock.file.Close()
-		}
+		lock.release()
 		return false, err
 	}
 	w.lock = lock
@@ -260,13 +262,11 @@ func (w *Writer) Own(ctx context.Context, me checkpoint.Owner, wait time.Duratio
 	}
 	w.shut() // a read-only instance of our own
 	if w.lock != nil {
-		w.lock.file.Close()
+		w.lock.release()
 		w.lock = nil
 	}
-	if dir := filepath.Dir(w.cfg.Path); dir != "." {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return w.explain("make the folder of "+w.cfg.Path, err)
-		}
+	if err := os.MkdirAll(filepath.Dir(w.cfg.Path), 0o755); err != nil {
+		return w.explain("make the folder of "+w.cfg.Path, err)
 	}
 	lock, err := w.takeLock(ctx)
 	if err != nil {
@@ -290,7 +290,8 @@ func (w *Writer) Own(ctx context.Context, me checkpoint.Owner, wait time.Duratio
 	if err := w.takeOver(ctx, me); err != nil {
 		return fail(err)
 	}
-	w.lock, w.owner = lock, me
+	w.lock = lock
+	w.log.Info("own the DuckDB file", "path", w.cfg.Path, "epoch", w.epoch)
 	return nil
 }
 
@@ -326,11 +327,7 @@ func (w *Writer) Close(ctx context.Context) error {
 	}
 	w.shut()
 	if w.lock != nil {
-		if w.write {
-			w.lock.release()
-		} else {
-			w.lock.file.Close()
-		}
+		w.lock.release()
 		w.lock = nil
 	}
 	w.write = false
@@ -369,7 +366,7 @@ func (w *Writer) explain(op string, err error) error {
 	case isBusy(err):
 		return refuse(fault.Operator, err, "another program has the file open (its PID is in the message): close it there; one process owns a DuckDB file")
 	case isEngine && e.Type == engine.ErrorTypeOutOfMemory, strings.Contains(text, "failed to pin block"), strings.Contains(text, "failed to allocate"), strings.Contains(text, "could not allocate block"):
-		return refuse(fault.Operator, err, fmt.Sprintf("the engine's memory limit of %s is too small for this batch: raise duckdb.memory_limit, or do without a primary key (an index cannot be spilled)", w.cfg.MemoryLimit))
+		return refuse(fault.Operator, err, fmt.Sprintf("the engine's memory limit of %s is too small for this batch: raise destination.duckdb.memory_limit, or do without a primary key (an index cannot be spilled)", w.cfg.MemoryLimit))
 	case strings.Contains(text, "not a valid DuckDB database file"), strings.Contains(text, "Corrupt database"), strings.Contains(text, "checksum"), isEngine && e.Type == engine.ErrorTypeSerialization:
 		return refuse(fault.Operator, err, fmt.Sprintf("%s is not an intact DuckDB file: restore it from a backup, or move it (and its .wal) away and start again to copy everything anew", w.cfg.Path))
 	case strings.Contains(text, "was created with a newer version"), strings.Contains(text, "trying to read a database file with version"):

@@ -46,11 +46,15 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		return p, err
 	}
 	if !rel.exists {
-		n, err := w.book.number(ctx, "SELECT count(*) FROM duckdb_schemas() WHERE database_name = $1 AND lower(schema_name) = lower($2)", w.catalog, schemaOf(t.Name))
+		missing := true
+		err := w.book.each(ctx, func(cells []*string) error {
+			missing = missing && fold(*cells[0]) != fold(schemaOf(t.Name))
+			return nil
+		}, "SELECT schema_name FROM duckdb_schemas() WHERE database_name = $1", w.catalog)
 		if err != nil {
 			return p, w.explain("look for schema "+schemaOf(t.Name), err)
 		}
-		p.DDL = w.createStatements(t, n == 0)
+		p.DDL = w.createStatements(t, missing)
 		return p, nil
 	}
 	p.Exists = true

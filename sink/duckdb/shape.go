@@ -68,7 +68,9 @@ type relation struct {
 func (w *Writer) look(ctx context.Context, c *conn, n change.Name) (relation, error) {
 	var r relation
 	err := c.each(ctx, func(cells []*string) error {
-		r.exists, r.schema, r.table, r.view = true, *cells[0], *cells[1], *cells[2] == "t"
+		if fold(*cells[0]) == fold(schemaOf(n)) && fold(*cells[1]) == fold(n.Table) { // lower() folds more than the engine does
+			r.exists, r.schema, r.table, r.view = true, *cells[0], *cells[1], *cells[2] == "t"
+		}
 		return nil
 	}, `SELECT schema_name, table_name, false FROM duckdb_tables() WHERE database_name = $1 AND lower(schema_name) = lower($2) AND lower(table_name) = lower($3)
 UNION ALL SELECT schema_name, view_name, true FROM duckdb_views() WHERE database_name = $1 AND lower(schema_name) = lower($2) AND lower(view_name) = lower($3)`,

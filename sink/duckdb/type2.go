@@ -221,22 +221,15 @@ FROM %s AS q JOIN %s AS v ON %s)`,
 
 func (h history) closing() string {
 	join, touched := "", "false"
-	value := func(i int) string { return c("e.", i) }
 	if h.untracked() {
 		join = fmt.Sprintf(" JOIN %s AS q ON q.i = f.i", stageName("steps"))
 		touched = "NOT (" + h.unchanged(false) + ")"
-		value = func(i int) string {
-			if tc := &h.target.Columns[i]; tc.Key || tc.Tracked {
-				return c("e.", i)
-			}
-			return fmt.Sprintf("CASE WHEN f.void THEN %s ELSE %s END AS %s", c("q.", i), c("e.", i), c("", i))
-		}
 	}
 	return fmt.Sprintf(`CREATE OR REPLACE TEMP TABLE closing AS
-SELECT e.rid, %s, e.s, CASE WHEN f.void THEN f.till ELSE f.instant END AS x
+SELECT e.rid, f.i, f.void, CASE WHEN f.void THEN f.till ELSE f.instant END AS x
 FROM %s AS e JOIN %s AS f ON %s AND f.n = 1%s
 WHERE e.open AND (NOT f.void OR f.till IS NOT NULL OR %s)`,
-		h.each(value), stageName("newest"), stageName("timeline"), h.stageKey(h.nulls, "e.", "f."), join, touched)
+		stageName("newest"), stageName("timeline"), h.stageKey(h.nulls, "e.", "f."), join, touched)
 }
 
 func (h history) untracked() bool {
@@ -256,8 +249,22 @@ func (s *shape) insertInto() string {
 	return fmt.Sprintf("INSERT INTO %s (%s, %s, %s)", s.name, s.names(), startColumn, endColumn)
 }
 
+// insertClosing writes the closing versions again: as they were, with their end,
+// and where step 1 is void with its untracked values.
 func (h history) insertClosing() string {
-	return fmt.Sprintf("%s SELECT %s, s, make_timestamptz(x) FROM %s", h.insertInto(), h.each(func(i int) string { return c("", i) }), stageName("closing"))
+	join := ""
+	value := func(i int) string { return c("e.", i) }
+	if h.untracked() {
+		join = fmt.Sprintf(" JOIN %s AS q ON q.i = k.i", stageName("steps"))
+		value = func(i int) string {
+			if tc := &h.target.Columns[i]; tc.Key || tc.Tracked {
+				return c("e.", i)
+			}
+			return fmt.Sprintf("CASE WHEN k.void THEN %s ELSE %s END", c("q.", i), c("e.", i))
+		}
+	}
+	return fmt.Sprintf("%s SELECT %s, e.s, make_timestamptz(k.x) FROM %s AS e JOIN %s AS k ON e.rid = k.rid%s",
+		h.insertInto(), h.each(value), stageName("newest"), stageName("closing"), join)
 }
 
 func (h history) insertVersions() string {

@@ -42,7 +42,6 @@ type applier struct {
 	shapes map[change.Name]*shape
 	staged []*shape // those with a stage, the least recently used first
 	stages int      // made so far
-	place  string   // ctid of the mark's row; "" if unknown
 	open   bool     // a transaction waits for its next piece
 	broken bool
 
@@ -111,7 +110,6 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 func (a *applier) close(ctx context.Context) {
 	a.s.close(ctx)
 	a.s, a.open, a.shapes, a.staged, a.records = nil, false, nil, nil, nil
-	a.place = ""
 	a.reset()
 }
 
@@ -133,8 +131,7 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 	}
 	if b.First && !b.More && short(b, shapes) {
 		err := a.short(ctx, epoch, b, shapes)
-		if errors.Is(err, errMarkMissed) { // Save has moved the row, or we are deposed
-			a.place = ""
+		if errors.Is(err, errMarkMissed) { // an administrator has moved the row, or we are deposed
 			err = a.short(ctx, epoch, b, shapes)
 		}
 		// A second unique index can be met in mid-way by rows that exchange values;
@@ -168,12 +165,6 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 		}
 	}
 	if err := a.finish(ctx, epoch, b); err != nil {
-		return err
-	}
-	if err := a.push(ctx, "COMMIT", nil, asText, job{doing: "commit", rows: -1}); err != nil {
-		return err
-	}
-	if err := a.flush(ctx); err != nil {
 		return err
 	}
 	a.open, a.records = false, nil
@@ -283,11 +274,9 @@ func (a *applier) short(ctx context.Context, epoch int64, b *sink.Batch, shapes 
 			}
 		}
 	}
-	if err := a.finish(ctx, epoch, b); err != nil {
-		a.reset()
-		return err
-	}
-	return a.flush(ctx)
+	err := a.finish(ctx, epoch, b)
+	a.reset()
+	return err
 }
 
 // statements pushes a type 1 round as one statement a row.
@@ -314,10 +303,12 @@ func (a *applier) statements(ctx context.Context, sh *shape, f form, r *scd.Roun
 	return a.pushPatches(ctx, sh, f, r.Patches)
 }
 
-// finish pushes the tables that become live, and the mark.
+// finish writes the tables that become live and the mark, and commits.
 func (a *applier) finish(ctx context.Context, epoch int64, b *sink.Batch) error {
 	w := a.w
-	if a.place == "" {
+	w.mark.Lock()
+	defer w.mark.Unlock()
+	if w.mark.place == "" {
 		rows, err := a.s.query(ctx, markPlaceSQL, w.cfg.Pipeline, epoch)
 		if err != nil {
 			return err
@@ -325,7 +316,7 @@ func (a *applier) finish(ctx context.Context, epoch int64, b *sink.Batch) error 
 		if len(rows) == 0 {
 			return fault.ErrFenced
 		}
-		a.place = str(rows[0][0])
+		w.mark.place = str(rows[0][0])
 	}
 	for _, n := range b.Live {
 		params := [][]byte{[]byte(w.cfg.Pipeline), []byte(n.Schema), []byte(n.Table)}
@@ -333,11 +324,23 @@ func (a *applier) finish(ctx context.Context, epoch int64, b *sink.Batch) error 
 			return err
 		}
 	}
-	params := [][]byte{[]byte(b.Position.String()), nil, []byte(a.place), []byte(w.cfg.Pipeline), strconv.AppendInt(nil, epoch, 10)}
+	params := [][]byte{[]byte(b.Position.String()), nil, []byte(w.mark.place), []byte(w.cfg.Pipeline), strconv.AppendInt(nil, epoch, 10)}
 	if !b.CommitTime.IsZero() {
 		params[1] = appendInstant(nil, b.CommitTime.UnixMicro())
 	}
-	return a.push(ctx, applyMarkSQL, params, asText, job{doing: "write the pipeline's mark", rows: -1, mark: true})
+	if err := a.push(ctx, applyMarkSQL, params, asText, job{doing: "write the pipeline's mark", rows: -1, mark: true}); err != nil {
+		return err
+	}
+	if a.open {
+		if err := a.push(ctx, "COMMIT", nil, asText, job{doing: "commit", rows: -1}); err != nil {
+			return err
+		}
+	}
+	err := a.flush(ctx)
+	if err != nil {
+		w.mark.place = ""
+	}
+	return err
 }
 
 // form is how values cross.
@@ -424,8 +427,8 @@ func (a *applier) flush(ctx context.Context) error {
 		}
 		return &jobError{j, err}
 	}
-	if place != "" {
-		a.place = place
+	if place != "" { // finish holds the lock
+		a.w.mark.place = place
 	}
 	return failed
 }

@@ -76,7 +76,7 @@ SELECT (SELECT ctid FROM u), 1 / (SELECT count(*) FROM u)`
 	tablesSQL = `SELECT target_schema, target_table, source_schema, source_table, source_id, phase, since, reason FROM _tailrace.tables WHERE pipeline = $1 ORDER BY 1, 2`
 
 	saveMarkSQL = `UPDATE _tailrace.marks SET phase = $3, position = CASE WHEN $4 = '0/0' THEN position ELSE $4 END, commit_time = CASE WHEN $4 = '0/0' THEN commit_time ELSE $5::timestamptz END, slot = $6, source_system = $7, source_timeline = $8::bigint, source_database = $9
-WHERE pipeline = $1 AND epoch = $2::bigint RETURNING 1`
+WHERE pipeline = $1 AND epoch = $2::bigint RETURNING ctid`
 	saveTableSQL = `INSERT INTO _tailrace.tables VALUES ($1, $2, $3, $4, $5, $6::bigint, $7, $8, $9)
 ON CONFLICT (pipeline, target_schema, target_table) DO UPDATE SET source_schema = excluded.source_schema, source_table = excluded.source_table,
   source_id = excluded.source_id, phase = excluded.phase, since = excluded.since, reason = excluded.reason`
@@ -171,7 +171,7 @@ func (w *Writer) readMark(ctx context.Context, s *session) (m checkpoint.Mark, e
 	return m, nil
 }
 
-// Save replaces the mark's head and the given tables.
+// Save replaces the mark's head and the given tables, beside Apply if need be.
 func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 	epoch, err := w.owned()
 	if err != nil {
@@ -183,7 +183,10 @@ func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 	if err != nil {
 		return err
 	}
+	w.mark.Lock()
+	defer w.mark.Unlock()
 	if err := w.save(ctx, s, epoch, m); err != nil {
+		w.mark.place = ""
 		if !s.conn.IsClosed() {
 			s.exec(ctx, "ROLLBACK")
 		}
@@ -214,6 +217,7 @@ func (w *Writer) save(ctx context.Context, s *session, epoch int64, m checkpoint
 			return err
 		}
 	}
+	w.mark.place = str(rows[0][0])
 	return s.exec(ctx, "COMMIT")
 }
 

@@ -90,9 +90,8 @@ func (w *Writer) claim(ctx context.Context, s *session, me checkpoint.Owner) (li
 	if taken && old.Instance != me.Instance {
 		var age float64
 		fmt.Sscan(str(r[6]), &age)
-		here := old.Host == me.Host && old.BootID == me.BootID
 		stale := age > staleAfter.Seconds()
-		dead := here && !stale && !sink.Runs(old, me)
+		dead := !stale && sink.Dead(old, me)
 		if dead {
 			free, err := w.lock(ctx, s, lockPatience)
 			if err != nil {

@@ -52,6 +52,13 @@ type Writer struct {
 	applied  change.Position
 	durables durables
 
+	// mark is held while a transaction writes the mark's row, by Save or by the end
+	// of a batch, so that the row's place is known to both.
+	mark struct {
+		sync.Mutex
+		place string // ctid; "" if unknown
+	}
+
 	apply applier // used by Apply alone
 }
 

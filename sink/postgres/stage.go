@@ -117,7 +117,8 @@ func (a *applier) toStage(ctx context.Context, sh *shape, f form, gaps bool, sec
 		if fields, err = a.appendGaps(fields, sh, gaps, origin); err != nil {
 			return nil, false, err
 		}
-		return append(fields, a.values...), true, nil // absent ones as NULL until filled
+		fields = append(fields, a.values...) // absent ones as NULL until filled
+		return fields, true, nil
 	})
 }
 

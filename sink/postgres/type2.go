@@ -191,6 +191,7 @@ func (a *applier) stepsToStage(ctx context.Context, sh *shape, f form, steps []s
 		if fields, err = a.appendGaps(fields, sh, gaps, origin); err != nil {
 			return nil, false, err
 		}
-		return append(fields, a.values...), true, nil
+		fields = append(fields, a.values...)
+		return fields, true, nil
 	})
 }

@@ -1,6 +1,7 @@
 package sinktest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -129,14 +130,11 @@ var planTests = []test{
 			for _, kind := range []scd.Kind{scd.Type1, scd.Type2} {
 				tt := makeTarget(h, name, kind, spec...)
 				if kind == scd.Type2 {
-					tt.Name.Table = "2" + name[:min(len(name), 60)]
-					if name == `таблица_表` {
-						tt.Name.Table = "2" + name
-					}
+					tt.Name.Table = "2" + strings.TrimSuffix(name, "s")
 				}
 				tt.Columns[0].Name, tt.Columns[1].Name, tt.Columns[2].Name = name, `x' OR '1'='1`, "user"
 				if i%2 == 1 {
-					tt.Name.Schema = `sch"ema ` + name[:min(len(name), 3)]
+					tt.Name.Schema = fmt.Sprintf(`sch"ema. %d`, i)
 				}
 				r.create(tt)
 				if p := r.plan(tt); !p.Exists || len(p.DDL) > 0 || blocked(p) {

@@ -46,7 +46,7 @@ var pinned = map[string]string{
 
 // config returns a configuration for one session of ours.
 func (s *Source) config() *pgconn.Config {
-	c := s.conn.Copy()
+	c := s.conn.Config.Copy()
 	delete(c.RuntimeParams, "options") // -c settings there would be beside the point
 	for k := range c.RuntimeParams {   // names of parameters ignore case
 		for p := range pinned {
@@ -62,11 +62,15 @@ func (s *Source) config() *pgconn.Config {
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = 15 * time.Second // a host that swallows packets must not hold us for minutes
 	}
-	dialer := &net.Dialer{Timeout: c.ConnectTimeout,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}}
-	c.DialFunc = dialer.DialContext
+	c.DialFunc = newDialer(c.ConnectTimeout).DialContext
 	c.AfterConnect = greet
 	return c
+}
+
+// newDialer notices a dead peer of an idle connection after half a minute.
+func newDialer(timeout time.Duration) *net.Dialer {
+	return &net.Dialer{Timeout: timeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}}
 }
 
 // greet judges the server and pins what only newer versions know.
@@ -98,11 +102,9 @@ func versionOf(conn *pgconn.PgConn) int {
 
 // connect opens an ordinary session.
 func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
-	c, err := pgx.ParseConfig("")
-	if err != nil {
-		return nil, fmt.Errorf("prepare a connection: %w", err)
-	}
+	c := s.conn.Copy()
 	c.Config = *s.config()
+	c.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	conn, err := pgx.ConnectConfig(ctx, c)
 	if err != nil {
 		return nil, s.safe("connect to the source", err)
@@ -110,16 +112,30 @@ func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// receiveWindow is SO_RCVBUF of the log's connection; see pace.
-const receiveWindow = 256 << 10
-
 // connectReplication opens a session of the replication protocol on the database.
 func (s *Source) connectReplication(ctx context.Context) (*pgconn.PgConn, error) {
+	return s.connectLog(ctx, nil)
+}
+
+// connectLog is connectReplication for a session whose socket is to be paced: wrap,
+// if not nil, is given it.
+func (s *Source) connectLog(ctx context.Context, wrap func(net.Conn) net.Conn) (*pgconn.PgConn, error) {
 	c := s.config()
 	c.RuntimeParams["replication"] = "database"
-	dialer := &net.Dialer{Timeout: c.ConnectTimeout, Control: smallWindow,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}}
-	c.DialFunc = dialer.DialContext
+	if wrap != nil {
+		dialer := newDialer(c.ConnectTimeout)
+		dialer.Control = smallWindow
+		c.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if network == "unix" {
+				return newDialer(c.ConnectTimeout).DialContext(ctx, network, address)
+			}
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return wrap(conn), nil
+		}
+	}
 	conn, err := pgconn.ConnectConfig(ctx, c)
 	if err != nil {
 		var pg *pgconn.PgError

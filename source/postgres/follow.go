@@ -42,7 +42,7 @@ type follower struct {
 	status  *status
 	layouts layouts
 	build   builder
-	pace    pace
+	paced   *pacedConn // nil: not paced
 	out     func(context.Context, *change.Segment) error
 
 	received atomic.Uint64
@@ -68,16 +68,17 @@ func (s *Source) Follow(ctx context.Context, from change.Position, o source.Foll
 }
 
 func (s *Source) follow(ctx context.Context, from change.Position, o source.FollowOptions, out func(context.Context, *change.Segment) error) error {
-	if err := s.checkSlot(ctx, from); err != nil {
+	distance, err := s.checkSlot(ctx, from)
+	if err != nil {
 		return err
 	}
-	conn, timeout, err := s.startReplication(ctx, from, o.Binary)
+	conn, paced, timeout, err := s.startReplication(ctx, from, o.Binary, distance)
 	if err != nil {
 		return err
 	}
 	f := &follower{source: s, conn: conn, window: newWindow(conn), out: out,
 		layouts: layouts{known: map[uint32]*layout{}, names: map[uint32]string{}},
-		pace:    pace{window: receiveWindow / 2},
+		paced:   paced,
 		silence: min(max(s.silence, 2*timeout), 5*time.Minute),
 	}
 	f.build.pieceBytes = int(min(o.PieceBytes, 1<<40))
@@ -116,9 +117,9 @@ func (s *Source) follow(ctx context.Context, from change.Position, o source.Foll
 }
 
 // checkSlot refuses a slot that cannot give everything from the position on, and
-// takes over what it has confirmed.
-func (s *Source) checkSlot(ctx context.Context, from change.Position) error {
-	return s.ask(ctx, func(conn *pgx.Conn) error {
+// takes over what it has confirmed. It returns how far away the server is.
+func (s *Source) checkSlot(ctx context.Context, from change.Position) (distance time.Duration, err error) {
+	err = s.ask(ctx, func(conn *pgx.Conn) error {
 		slot, err := s.readSlot(ctx, conn)
 		if err != nil {
 			return err
@@ -131,17 +132,48 @@ func (s *Source) checkSlot(ctx context.Context, from change.Position) error {
 				"the slot is at %s, the destination at %s: the changes in between are gone (another consumer moved the slot, or the destination is older than it was)",
 				slot.Confirmed, from)
 		}
-		s.confirmed.Store(slot.Confirmed.Offset)
+		var end string
+		if err := conn.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&end); err != nil {
+			return fmt.Errorf("read the end of the log: %w", err)
+		}
+		head, err := change.ParsePosition(end)
+		if err != nil {
+			return err
+		}
+		if head.Before(from) {
+			return fault.Refuse("run `tailrace resync`, which copies the tables again from a new slot",
+				"the destination is at %s, but the source's log ends at %s: the source has lost work (restored, or failed over to a standby that was behind)", from, head)
+		}
+		// What was confirmed in an earlier run but not heard holds, as far as this one
+		// goes on from there.
+		s.confirmed.Store(max(slot.Confirmed.Offset, min(s.confirmed.Load(), from.Offset)))
+		distance = time.Hour
+		for range 3 {
+			begin := time.Now()
+			if err := conn.Ping(ctx); err != nil {
+				return err
+			}
+			distance = min(distance, time.Since(begin))
+		}
 		return nil
 	})
+	return distance, err
 }
 
-// startReplication begins the stream and returns its connection and the server's
-// patience with a silent client.
-func (s *Source) startReplication(ctx context.Context, from change.Position, binary bool) (net.Conn, time.Duration, error) {
-	pg, err := s.connectReplication(ctx)
+// startReplication begins the stream and returns its connection, the paced socket
+// below it, if it is, and the server's patience with a silent client.
+func (s *Source) startReplication(ctx context.Context, from change.Position, binary bool, distance time.Duration) (net.Conn, *pacedConn, time.Duration, error) {
+	var paced *pacedConn
+	var wrap func(net.Conn) net.Conn
+	if canPace && distance <= nearby && !s.eager {
+		wrap = func(conn net.Conn) net.Conn {
+			paced = &pacedConn{Conn: conn}
+			return paced
+		}
+	}
+	pg, err := s.connectLog(ctx, wrap)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	result, err := pg.Exec(ctx, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'").ReadAll()
 	if err == nil && (len(result) != 1 || len(result[0].Rows) != 1) {
@@ -149,7 +181,7 @@ func (s *Source) startReplication(ctx context.Context, from change.Position, bin
 	}
 	if err != nil {
 		closeSoon(pg)
-		return nil, 0, fmt.Errorf("read wal_sender_timeout: %w", err)
+		return nil, nil, 0, fmt.Errorf("read wal_sender_timeout: %w", err)
 	}
 	ms, err := strconv.Atoi(string(result[0].Rows[0][0]))
 	if err == nil {
@@ -157,13 +189,13 @@ func (s *Source) startReplication(ctx context.Context, from change.Position, bin
 	}
 	if err != nil {
 		closeSoon(pg)
-		return nil, 0, fmt.Errorf("read wal_sender_timeout: %w", err)
+		return nil, nil, 0, fmt.Errorf("read wal_sender_timeout: %w", err)
 	}
 	// Taken over while idle, the driver holds no byte of ours back.
 	hijacked, err := pg.Hijack()
 	if err != nil {
 		closeSoon(pg)
-		return nil, 0, fmt.Errorf("take over the connection: %w", err)
+		return nil, nil, 0, fmt.Errorf("take over the connection: %w", err)
 	}
 	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s",
 		ident(s.names.slot), from, literal(publicationList(s.names.publications())))
@@ -177,9 +209,9 @@ func (s *Source) startReplication(ctx context.Context, from change.Position, bin
 	}
 	if err != nil {
 		hijacked.Conn.Close()
-		return nil, 0, fmt.Errorf("start replication: %w", err)
+		return nil, nil, 0, fmt.Errorf("start replication: %w", err)
 	}
-	return hijacked.Conn, time.Duration(ms) * time.Millisecond, nil
+	return hijacked.Conn, paced, time.Duration(ms) * time.Millisecond, nil
 }
 
 // explainStream gives the server's errors in the stream their remedies.
@@ -223,7 +255,6 @@ func (s *Source) missingRefusal(missing []string) error {
 // run reads until the context ends or something fails.
 func (f *follower) run(ctx context.Context) error {
 	for {
-		f.sent, f.committed = 0, 0
 		for {
 			kind, body, err := f.window.next()
 			if err == errMore {
@@ -247,8 +278,8 @@ func (f *follower) run(ctx context.Context) error {
 		if err := f.handOn(ctx, f.quietDue()); err != nil {
 			return err
 		}
-		if pause := f.pace.next(f.window.found, f.age()); pause > 0 {
-			time.Sleep(pause)
+		if f.paced != nil {
+			f.paced.age = f.age()
 		}
 		if err := f.read(ctx); err != nil {
 			return err
@@ -365,6 +396,7 @@ func (f *follower) copyData(ctx context.Context, body []byte) error {
 		}
 		if !f.build.open {
 			f.build.quietAt(binary.BigEndian.Uint64(body[1:]))
+			f.sent, f.committed = 0, 0 // the server has caught up
 		}
 		if body[17] != 0 {
 			f.urgent = true
@@ -382,7 +414,7 @@ func (f *follower) logMessage(ctx context.Context, data []byte) error {
 		return fault.Corrupted("read the log after %s: %v", change.LSN(f.build.end), err)
 	}
 	b := &f.build
-	if m.Kind != pgoutput.Begin && !b.open {
+	if m.Kind != pgoutput.Begin && m.Kind != pgoutput.Logical && !b.open {
 		return fault.Corrupted("the log has a message of kind %q outside a transaction after %s", m.Kind, change.LSN(b.end))
 	}
 	switch m.Kind {
@@ -395,7 +427,7 @@ func (f *follower) logMessage(ctx context.Context, data []byte) error {
 		if m.Kind == pgoutput.Update && m.Old != nil && !m.OldIsKey && row.HasAbsent(m.NewCols) {
 			row = complete(row, m.Old)
 		}
-		b.add(change.Change{Op: change.Op(m.Kind), OldIsKey: m.OldIsKey, Table: t, Old: m.Old, New: row}, len(data))
+		b.add(change.Change{Op: change.Op(m.Kind), OldIsKey: m.OldIsKey, Table: t, Old: m.Old, New: row}, len(data)+frameBytes)
 	case pgoutput.Begin:
 		if b.open {
 			return fault.Corrupted("the log begins transaction %d inside transaction %d", m.XID, b.current.XID)
@@ -444,7 +476,7 @@ func (f *follower) farewell() {
 			if f.window.fill() != nil {
 				return
 			}
-			if f.window.found > 64<<10 {
+			if f.window.found >= receiveBuffer {
 				time.Sleep(pauseMost)
 			}
 		case err != nil:

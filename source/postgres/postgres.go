@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
@@ -35,7 +34,7 @@ type Config struct {
 type Source struct {
 	cfg   Config
 	names names
-	conn  *pgconn.Config // parsed DSN, without our parameters
+	conn  *pgx.ConnConfig // parsed DSN, without our parameters
 	log   *slog.Logger
 
 	// side is the one ordinary session for catalogue and housekeeping, made when
@@ -46,6 +45,7 @@ type Source struct {
 	confirmed  atomic.Uint64 // told, or to be told, to the server as flushed
 	confirmNow chan struct{} // of one: confirmed has moved
 
+	eager   bool          // measurements only: read without pauses
 	silence time.Duration // least time without a byte before the server counts as gone
 }
 
@@ -56,7 +56,7 @@ func New(cfg Config) (*Source, error) {
 	if strings.TrimSpace(cfg.Pipeline) == "" {
 		return nil, fault.Badly("the pipeline has no name")
 	}
-	conn, err := pgconn.ParseConfig(cfg.DSN)
+	conn, err := pgx.ParseConfig(cfg.DSN)
 	if err != nil {
 		// The driver's own text may quote the string, password and all.
 		return nil, fault.Badly("source.dsn is not a PostgreSQL connection string " +

@@ -149,7 +149,7 @@ func (b *builder) take(alone bool) *change.Segment {
 	rest := b.changes[done:]
 	b.changes = nil
 	if len(rest) > 0 {
-		b.changes = append(make([]change.Change, 0, max(2*len(rest), b.hint)), rest...)
+		b.changes = append(make([]change.Change, 0, max(2*len(rest), min(b.hint, segmentChanges))), rest...)
 	}
 	b.currentAt, b.txs, b.bytes = 0, b.txs[:0], 0
 	return seg

@@ -22,6 +22,10 @@ const (
 	frameMost = 1<<30 + 1<<20
 )
 
+// frameBytes is what surrounds a message of the plugin in a buffer: the protocol's
+// kind and length, and the log's header.
+const frameBytes = 5 + 25
+
 // errMore says that the next message has not arrived in full.
 var errMore = errors.New("more bytes are needed")
 

@@ -11,7 +11,7 @@ import (
 
 // Engine runs a server somewhere else than in child processes of ours, such as in
 // a container. Settings and log files are then out of reach: Configure and
-// ReplaceHBA are errors, Log is empty.
+// WriteFile are errors, Log is empty.
 type Engine interface {
 	Address(ctx context.Context) (host string, port int, err error) // may change at each start
 	Start(ctx context.Context) error

@@ -243,16 +243,17 @@ func (s *Server) Configure(settings map[string]string) error {
 	return s.account.own(conf)
 }
 
-// ReplaceHBA replaces pg_hba.conf, for tests of authentication.
-func (s *Server) ReplaceHBA(text string) error {
+// WriteFile writes a file of the data directory, such as pg_hba.conf or a key, for
+// the server's user alone.
+func (s *Server) WriteFile(name string, content []byte) error {
 	if s.engine != nil {
-		return errors.New("pg_hba.conf of a server in a container is out of reach")
+		return errors.New("the files of a server in a container are out of reach")
 	}
-	hba := filepath.Join(s.data(), "pg_hba.conf")
-	if err := os.WriteFile(hba, []byte(text), 0o644); err != nil {
+	path := filepath.Join(s.data(), name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return err
 	}
-	return s.account.own(hba)
+	return s.account.own(path)
 }
 
 // StartAgain starts a stopped server on the same data and port.
