@@ -127,6 +127,8 @@ type State struct {
 	// followed table that is not among them was taken out by somebody: its changes
 	// since then are in no stream. nil: the publications are not ours.
 	Published []uint32
+	// PublishedWhole lists those of Published whose updates and deletes are sent too.
+	PublishedWhole []uint32
 	// PublicationNewer is set when a publication was made after the slot: the slot
 	// can never be read with it.
 	PublicationNewer bool
