@@ -72,7 +72,7 @@ func TestPasswordsConnectAndAreNeverPrinted(t *testing.T) {
 	t.Parallel()
 	const password = `s3cr3t-p@ss/word?#%`
 	server := dbtest.Postgres(t, dbtest.Dedicated())
-	if err := server.ReplaceHBA("host all keeper 127.0.0.1/32 scram-sha-256\nhost all stranger 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n"); err != nil {
+	if err := server.WriteFile("pg_hba.conf", []byte("host all keeper 127.0.0.1/32 scram-sha-256\nhost all stranger 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n")); err != nil {
 		t.Fatal(err)
 	}
 	if err := server.Reload(); err != nil {

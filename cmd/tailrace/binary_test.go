@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	told := false
 	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
 	if !told {
-		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
+		flag.Set("test.parallel", strconv.Itoa(5*runtime.GOMAXPROCS(0)))
 	}
 	code := dbtest.Main(m)
 	if built.dir != "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,8 +28,9 @@ func (r *rig) dies(t testing.TB, point string, more ...string) {
 func (r *rig) versions(t testing.TB, target string) (all, open int) {
 	t.Helper()
 	header, rows := r.shown(t, target)
+	end := slices.Index(header, "__END_AT")
 	for _, row := range rows {
-		if row[len(header)-1] == null {
+		if row[end] == null {
 			open++
 		}
 	}
