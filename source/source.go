@@ -96,6 +96,8 @@ type Relation struct {
 	PrimaryKey []string      // empty: none
 	Rows, Size int64         // estimates: planner's row count, bytes on disk
 	Usable     bool          // the replica identity serves updates and deletes
+	Why        string        // not Usable: why not
+	Remedy     string        // not Usable: the statement that mends it
 	Problem    string        // why it cannot be followed at all (unlogged, foreign, no rights); empty if it can
 	Notes      []string      // what will not be replicated: indexes, foreign keys, triggers of ours to mention
 }
@@ -125,6 +127,8 @@ type State struct {
 	// followed table that is not among them was taken out by somebody: its changes
 	// since then are in no stream. nil: the publications are not ours.
 	Published []uint32
+	// PublishedWhole lists those of Published whose updates and deletes are sent too.
+	PublishedWhole []uint32
 	// PublicationNewer is set when a publication was made after the slot: the slot
 	// can never be read with it.
 	PublicationNewer bool

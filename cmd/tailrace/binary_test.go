@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +21,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// These tests wait for servers more than they compute: run more of them at once
+	// than there are processors, unless told otherwise.
+	flag.Parse()
+	told := false
+	flag.Visit(func(f *flag.Flag) { told = told || f.Name == "test.parallel" })
+	if !told {
+		flag.Set("test.parallel", strconv.Itoa(5*runtime.GOMAXPROCS(0)))
+	}
 	code := dbtest.Main(m)
 	if built.dir != "" {
 		os.RemoveAll(built.dir)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tailrace/checkpoint"
+	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/internal/pipeline"
 	"tailrace/sink"
@@ -59,7 +60,7 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 		return nil, fmt.Errorf("open the source: %w", err)
 	}
 	defer src.Close(ctx)
-	bound, findings, err := e.bind(ctx, src)
+	bound, findings, err := e.bind(ctx, src, nothing)
 	if err != nil {
 		if fault.KindOf(err) != fault.Operator || fault.RemedyOf(err) == "" {
 			return nil, err
@@ -110,6 +111,9 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 	return findings, nil
 }
 
+// nothing knows of no target: what cannot be followed is a finding.
+func nothing(change.Name) bool { return false }
+
 func asFinding(err error) sink.Finding {
 	var f *fault.Error
 	if errors.As(err, &f) {
@@ -144,7 +148,7 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		return fmt.Errorf("open the source: %w", err)
 	}
 	defer src.Close(ctx)
-	bound, findings, err := env.bind(ctx, src)
+	bound, findings, err := env.bind(ctx, src, nothing)
 	if err != nil {
 		return err
 	}

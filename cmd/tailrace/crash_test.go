@@ -388,7 +388,7 @@ func showRows(t *testing.T, config, target string) [][]string {
 	return rows[1:]
 }
 
-func query(t *testing.T, server *dbtest.Server, dsn, sql string) [][]string {
+func query(t testing.TB, server *dbtest.Server, dsn, sql string) [][]string {
 	t.Helper()
 	conn := server.Connect(t, dsn)
 	rows, err := conn.Query(context.Background(), sql, pgx.QueryExecModeSimpleProtocol)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"tailrace/internal/change"
 	"tailrace/internal/config"
 	"tailrace/internal/fault"
 	"tailrace/internal/pipeline"
@@ -85,13 +86,14 @@ func (e *environment) pipeline(progress *progress) (pipeline.Config, error) {
 	}, nil
 }
 
-// bind connects to the source and matches the flows with its tables.
-func (e *environment) bind(ctx context.Context, src source.Source) ([]pipeline.Bound, []sink.Finding, error) {
+// bind connects to the source and matches the flows with its tables; see
+// pipeline.Bind for known.
+func (e *environment) bind(ctx context.Context, src source.Source, known func(change.Name) bool) ([]pipeline.Bound, []sink.Finding, error) {
 	relations, err := src.Relations(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the source's catalogue: %w", err)
 	}
-	return pipeline.Bind(e.Specs(), relations, "public", e.defaultSchema())
+	return pipeline.Bind(e.Specs(), relations, "public", e.defaultSchema(), known)
 }
 
 // untilSignal returns a context that ends at the first SIGTERM or SIGINT: finish

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
 	"tailrace/scd"
@@ -37,7 +38,7 @@ func (a *app) showCommand() *cobra.Command {
 				return fmt.Errorf("open the source: %w", err)
 			}
 			defer src.Close(ctx)
-			bound, _, err := env.bind(ctx, src)
+			bound, _, err := env.bind(ctx, src, func(change.Name) bool { return true })
 			if err != nil {
 				return err
 			}

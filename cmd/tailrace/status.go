@@ -107,6 +107,9 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 		}
 	}
 	state, err := e.sourceState(ctx)
+	if fault.KindOf(err) == fault.Usage {
+		return nil, err
+	}
 	if err != nil {
 		st.SourceError = err.Error()
 		st.Problems = append(st.Problems, "the source cannot be asked: "+err.Error())

@@ -97,12 +97,20 @@ func KindOf(err error) Kind {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return Unknown
-	case errors.As(err, &n), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+	case errors.As(err, &n) && !localErrno(n), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, net.ErrClosed), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return Transient
 	}
 	return Unknown
+}
+
+// localErrno reports an operating system's bare error number, of a file for
+// instance: it happens to have the methods of a net.Error. What a network says
+// comes inside a *net.OpError.
+func localErrno(n net.Error) bool {
+	_, bare := n.(syscall.Errno)
+	return bare && !n.Timeout()
 }
 
 func kindOfState(code string) Kind {

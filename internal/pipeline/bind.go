@@ -18,12 +18,17 @@ type Bound struct {
 	Relation *source.Relation
 	Target   *scd.Target
 	Notes    []string // what this target will not see
+
+	// Blocked says why the relation cannot be followed, although the target is known
+	// to the mark: the target is to be parked. Then Target has only names and kind.
+	Blocked *sink.Finding
 }
 
-// Bind matches flows with the source's relations. Findings are about relations
-// that a pattern took although they cannot be followed; what was named by itself
-// and cannot be followed is an error.
-func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, defaultSchema string) ([]Bound, []sink.Finding, error) {
+// Bind matches flows with the source's relations. A relation that cannot be followed
+// is a finding where a pattern took it and an error where it was named by itself,
+// unless its target is known from before: then it is Blocked and does not keep the
+// others from going on.
+func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, defaultSchema string, known func(target change.Name) bool) ([]Bound, []sink.Finding, error) {
 	var bound []Bound
 	var findings []sink.Finding
 	taken := map[change.Name]change.Name{}
@@ -36,7 +41,7 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 				continue
 			}
 			found = true
-			b, finding, err := bindOne(spec, rel, sourceDefault, defaultSchema)
+			b, finding, err := bindOne(spec, rel, sourceDefault, defaultSchema, known)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -56,6 +61,15 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 				findings = append(findings, sink.Finding{What: fmt.Sprintf("pattern %q matches no table", spec.Source), Remedy: "correct the pattern, or create the tables"})
 				continue
 			}
+			schema, table := flow.SplitName(spec.Source)
+			if schema == "" {
+				schema = sourceDefault
+			}
+			gone := &source.Relation{Table: &change.Table{Name: change.Name{Schema: schema, Table: table}}}
+			if b := blocked(spec, gone, sourceDefault, defaultSchema, "make it again, or take its flow out of the configuration", "the source has no table "+spec.Source+" any more"); known(b.Target.Name) {
+				bound = append(bound, b)
+				continue
+			}
 			return nil, nil, fault.Refuse("create it, or correct `source` of the flow (names are case-sensitive; write schema.table)",
 				"the source has no table %s", spec.Source)
 		}
@@ -65,17 +79,20 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 
 // bindOne gives a Bound, or a finding for a relation that a pattern skips or that
 // blocks.
-func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema string) (Bound, *sink.Finding, error) {
+func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema string, known func(change.Name) bool) (Bound, *sink.Finding, error) {
 	t := rel.Table
 	refuse := func(remedy, format string, args ...any) (Bound, *sink.Finding, error) {
 		what := fmt.Sprintf("table %s: ", t.Name) + fmt.Sprintf(format, args...)
+		if b := blocked(spec, rel, sourceDefault, defaultSchema, remedy, what); known(b.Target.Name) {
+			return b, nil, nil
+		}
 		if spec.IsPattern() {
 			return Bound{}, &sink.Finding{Blocks: true, What: what, Remedy: remedy + ", or leave it out of the pattern with except"}, nil
 		}
 		return Bound{}, nil, fault.Refuse(remedy, "%s", what)
 	}
 	if rel.Problem != "" {
-		if spec.IsPattern() {
+		if spec.IsPattern() && !known(spec.TargetFor(t.Name, sourceDefault, defaultSchema)) {
 			return Bound{}, &sink.Finding{What: fmt.Sprintf("table %s is left out: %s", t.Name, rel.Problem), Remedy: "name it in except to say that this is meant"}, nil
 		}
 		return refuse("correct the flow", "%s", rel.Problem)
@@ -103,8 +120,8 @@ func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema
 	case appendOnly:
 		b.Notes = append(b.Notes, fmt.Sprintf("%s is append-only by configuration; UPDATE and DELETE there are not followed", t.Name))
 	case !rel.Usable:
-		return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY DEFAULT (or FULL), or append_only: true", quoted(t.Name)),
-			"its replica identity does not log which row an UPDATE or DELETE means")
+		return refuse(rel.Remedy+"; or append_only: true in the flow",
+			"the log does not say which row an UPDATE or DELETE means: %s", rel.Why)
 	}
 	if appendOnly {
 		keys = nil
@@ -138,6 +155,13 @@ func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema
 	}
 	b.Target = target
 	return b, nil, nil
+}
+
+func blocked(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema, remedy, what string) Bound {
+	return Bound{
+		Spec: spec, Relation: rel, Blocked: &sink.Finding{Blocks: true, What: what, Remedy: remedy},
+		Target: &scd.Target{Name: spec.TargetFor(rel.Table.Name, sourceDefault, defaultSchema), Source: rel.Table.Name, Kind: scd.Kind(spec.SCDType)},
+	}
 }
 
 // evolve returns the target of b for a new layout of its source table, or nil if

@@ -24,6 +24,10 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 		return err
 	}
 	m := checkpoint.Mark{Phase: checkpoint.Creating, Source: DecideState(state).Identity, Slot: state.Slot.Name}
+	for _, t := range s.mark.Tables { // of a pipeline that starts over: forgotten
+		t.Phase = checkpoint.None
+		m.Tables = append(m.Tables, t)
+	}
 	if err := s.save(ctx, m); err != nil {
 		return err
 	}
@@ -41,7 +45,7 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 	fault.KillPoint("slot made")
 	s.Log.Info("replication slot made", "slot", state.Slot.Name, "position", snap.Position().String())
 
-	m.Phase, m.Position = checkpoint.Copying, snap.Position()
+	m.Phase, m.Position, m.Tables = checkpoint.Copying, snap.Position(), nil
 	for i := range s.bound {
 		m.Tables = append(m.Tables, s.tableState(&s.bound[i], checkpoint.Creating, change.Position{}))
 	}
@@ -59,7 +63,7 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 // hydrateMissing copies what the mark does not know as finished: tables of a copy
 // that died, tables that were added to the flows, tables asked for again. They are
 // catching until the mark has reached their snapshot.
-func (s *session) hydrateMissing(ctx context.Context, state source.State) error {
+func (s *session) hydrateMissing(ctx context.Context) error {
 	var missing []Bound
 	var forgotten []checkpoint.Table
 	for i := range s.bound {
@@ -72,16 +76,8 @@ func (s *session) hydrateMissing(ctx context.Context, state source.State) error 
 			s.Log.Warn("table is parked", "target", b.Target.Name.String(), "reason", st.Reason)
 		case st.Phase == checkpoint.None, st.Phase == checkpoint.Creating, st.Phase == checkpoint.Copying:
 			missing = append(missing, *b)
-		case state.Published != nil && !slices.Contains(state.Published, st.ID) && st.ID == b.Relation.Table.ID:
-			return fault.Refuse(
-				fmt.Sprintf("tailrace backfill --table %s --overwrite", b.Target.Name),
-				"table %s was taken out of the publication since it was copied: its changes since then were not sent", b.Relation.Table.Name)
-		case st.ID != b.Relation.Table.ID:
-			return fault.Refuse(
-				fmt.Sprintf("tailrace backfill --table %s --overwrite", b.Target.Name),
-				"table %s was dropped and made again since it was copied: it is another table now", b.Relation.Table.Name)
 		default:
-			if err := s.dst.Create(ctx, b.Target); err != nil { // columns added while we were away
+			if err := s.widen(ctx, b); err != nil {
 				return fmt.Errorf("prepare target %s: %w", b.Target.Name, err)
 			}
 		}
@@ -141,12 +137,24 @@ func (s *session) hydrateMissing(ctx context.Context, state source.State) error 
 	return s.finishCopy(ctx)
 }
 
+// widen gives a target the columns that its source table got while nothing ran.
+func (s *session) widen(ctx context.Context, b *Bound) error {
+	p, err := s.dst.Plan(ctx, b.Target)
+	if err != nil || len(p.DDL) == 0 && len(p.Problems) == 0 {
+		return err
+	}
+	for _, ddl := range p.DDL {
+		s.Log.Warn("the source table's layout is new; the target follows, new columns are NULL in rows that are there", "target", b.Target.Name.String(), "statement", ddl)
+	}
+	return s.dst.Create(ctx, b.Target)
+}
+
 // publishable leaves parked tables out of the publications: what parked them may
 // make the application's statements fail.
 func (s *session) publishable() []source.Followed {
 	var on []Bound
 	for i := range s.bound {
-		if s.state(s.bound[i].Target.Name).Phase != checkpoint.Parked {
+		if b := &s.bound[i]; s.state(b.Target.Name).Phase != checkpoint.Parked || s.asked(b) {
 			on = append(on, s.bound[i])
 		}
 	}
@@ -171,6 +179,11 @@ func (s *session) tableState(b *Bound, p checkpoint.Phase, since change.Position
 // preflight refuses before anything is made: blocking findings of the source, a
 // target of another shape, and a target that holds rows we did not write.
 func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error {
+	for i := range bound {
+		if f := bound[i].Blocked; f != nil {
+			return fault.Refuse(f.Remedy, "%s", f.What)
+		}
+	}
 	findings, err := s.src.Check(ctx, Followed(bound))
 	if err != nil {
 		return fmt.Errorf("check the source: %w", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,13 +98,15 @@ func Run(ctx context.Context, c Config, m Mode) error {
 		if s.progressed {
 			pause = retryFirst
 		}
-		if time.Since(since) > limit {
+		left := limit - time.Since(since)
+		if left <= 0 {
 			return fmt.Errorf("gave up after %s of retries: %w", time.Since(since).Round(time.Second), err)
 		}
 		c.Stats.Retries.Add(1)
-		c.Log.Warn("will try again", "in", pause.String(), "error", err.Error())
+		wait := min(pause, left).Round(time.Millisecond)
+		c.Log.Warn("will try again", "in", wait.String(), "error", err.Error())
 		select {
-		case <-time.After(pause):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return nil
 		}
@@ -141,7 +144,6 @@ func (s *session) run(ctx context.Context) (err error) {
 	if err := s.dst.Own(ctx, s.Owner, s.WaitOwner); err != nil {
 		return fmt.Errorf("take ownership of pipeline %s: %w", s.Name, err)
 	}
-	*s.worked = time.Now()
 
 	// From here on a stop means: finish what is running, then leave. So the work has
 	// a context of its own, ended by the drain's limit.
@@ -196,12 +198,14 @@ func (s *session) walk(stop, work context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the source's state: %w", err)
 	}
+	*s.worked = time.Now() // both sides were reached
+	mark := s.mark
 	if s.mode.Overwrite && len(s.mode.Tables) == 0 {
-		if err := s.forget(work, &state); err != nil {
-			return err
-		}
+		// Judged as a first start whose slot may be in the way. Nothing is forgotten
+		// before hydrateAll has found that nothing blocks it.
+		mark = checkpoint.Mark{Phase: checkpoint.Creating}
 	}
-	d, err := checkpoint.Decide(s.mark, DecideState(state))
+	d, err := checkpoint.Decide(mark, DecideState(state))
 	if err != nil {
 		return err
 	}
@@ -213,7 +217,9 @@ func (s *session) walk(stop, work context.Context) error {
 	case checkpoint.Hydrate:
 		err = s.hydrateAll(copyCtx, d, state)
 	default:
-		err = s.hydrateMissing(copyCtx, state)
+		if err = s.setAside(work, state); err == nil {
+			err = s.hydrateMissing(copyCtx)
+		}
 	}
 	if err != nil {
 		if stop.Err() != nil && errors.Is(err, context.Canceled) {
@@ -255,6 +261,66 @@ func (s *session) followToSnapshot(stop, work context.Context) error {
 	return s.mode.atSnapshot(work, snap, s)
 }
 
+// knows reports whether a target has been copied, so that its source's present state
+// concerns it alone: it can be parked while the others go on.
+func (s *session) knows(target change.Name) bool {
+	switch s.state(target).Phase {
+	case checkpoint.Live, checkpoint.Catching, checkpoint.Parked:
+		return !(s.mode.Overwrite && len(s.mode.Tables) == 0)
+	}
+	return false
+}
+
+// setAside parks the targets whose source tables cannot be followed any more, or
+// whose changes were in no stream for a while.
+func (s *session) setAside(ctx context.Context, state source.State) error {
+	var parked []checkpoint.Table
+	for i := range s.bound {
+		b := &s.bound[i]
+		st := s.state(b.Target.Name)
+		switch id := b.Relation.Table.ID; {
+		case !s.knows(b.Target.Name) || s.asked(b) || st.Phase == checkpoint.Parked:
+		case b.Blocked != nil:
+			parked = append(parked, park(st, b.Blocked.What, b.Blocked.Remedy))
+		case st.ID != id:
+			parked = append(parked, park(st, fmt.Sprintf("table %s was dropped and made again since it was copied: it is another table now", b.Relation.Table.Name), ""))
+		case state.Published != nil && !slices.Contains(state.Published, id):
+			parked = append(parked, park(st, fmt.Sprintf("table %s was taken out of the publication since it was copied: its changes since then were not sent", b.Relation.Table.Name), ""))
+		case state.Published != nil && b.Target.AppendOnly && !b.Spec.AppendOnly && slices.Contains(state.PublishedWhole, id):
+			parked = append(parked, park(st, fmt.Sprintf("table %s has lost its key since it was copied: %s", b.Relation.Table.Name, b.Relation.Why), b.Relation.Remedy))
+		case state.Published != nil && !b.Target.AppendOnly && !slices.Contains(state.PublishedWhole, id):
+			parked = append(parked, park(st, fmt.Sprintf("table %s was followed append-only so far: its updates and deletes were not seen", b.Relation.Table.Name), ""))
+		}
+	}
+	return s.park(ctx, parked)
+}
+
+// park is a table's state with the reason why it is set aside and what to do.
+func park(st checkpoint.Table, reason, remedy string) checkpoint.Table {
+	if remedy != "" {
+		remedy += ", then: "
+	}
+	st.Phase = checkpoint.Parked
+	st.Reason = reason + "\n  remedy: " + remedy + "tailrace backfill --table " + st.Target.String() + " --overwrite"
+	return st
+}
+
+// park writes parked tables into the mark.
+func (s *session) park(ctx context.Context, parked []checkpoint.Table) error {
+	if len(parked) == 0 {
+		return nil
+	}
+	m := s.mark
+	m.Tables = parked
+	if err := s.save(ctx, m); err != nil {
+		return fmt.Errorf("park tables: %w", err)
+	}
+	for _, p := range parked {
+		s.Log.Error("table is parked", "target", p.Target.String(), "reason", p.Reason)
+	}
+	return nil
+}
+
 // DecideState gives Decide what it needs of the source.
 func DecideState(st source.State) checkpoint.SourceState {
 	return checkpoint.SourceState{
@@ -276,7 +342,7 @@ func (s *session) survey(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the source's catalogue: %w", err)
 	}
-	bound, findings, err := Bind(s.Flows, relations, s.SourceSchema, s.DefaultSchema)
+	bound, findings, err := Bind(s.Flows, relations, s.SourceSchema, s.DefaultSchema, s.knows)
 	if err != nil {
 		return err
 	}
@@ -309,21 +375,6 @@ func BinaryForm(bound []Bound, w sink.Writer) bool {
 		}
 	}
 	return true
-}
-
-// forget drops the mark and the slot for --overwrite, so that Decide sees a first
-// start. The crash-safe order: the mark says creating first.
-func (s *session) forget(ctx context.Context, state *source.State) error {
-	forgotten := make([]checkpoint.Table, 0, len(s.mark.Tables))
-	for _, t := range s.mark.Tables {
-		t.Phase = checkpoint.None
-		forgotten = append(forgotten, t)
-	}
-	m := checkpoint.Mark{Phase: checkpoint.Creating, Source: DecideState(*state).Identity, Slot: state.Slot.Name, Tables: forgotten}
-	if err := s.save(ctx, m); err != nil {
-		return err
-	}
-	return nil
 }
 
 // save writes a mark and remembers it.

@@ -79,6 +79,7 @@ type verifier struct {
 	snap   source.Snapshot
 	seed   [2]maphash.Seed
 	keyed  bool
+	binary bool // the form of this target's canonical rows, whatever the log's is
 	result Comparison
 }
 
@@ -101,6 +102,7 @@ type bucket struct {
 func (v *verifier) run(ctx context.Context) error {
 	v.seed = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	v.keyed = !v.b.Target.AppendOnly
+	v.binary = BinaryForm([]Bound{*v.b}, v.dst)
 	here, there := make([]bucket, verifyBuckets), make([]bucket, verifyBuckets)
 	tally := func(into []bucket) func(key, row []byte, _ change.Row) error {
 		return func(key, row []byte, _ change.Row) error {

@@ -73,6 +73,8 @@ type Writer struct {
 	epoch  int64
 	shapes map[*scd.Target]*shape
 
+	planned map[string]change.Name // targets that Plan was asked for, by folded name
+
 	catalog string // the engine's name for the file; set with db
 
 	marking    sync.Mutex // held while a transaction that writes the mark commits; guards commitTime
@@ -359,6 +361,8 @@ func (w *Writer) explain(op string, err error) error {
 		return refuse(fault.Operator, err, fmt.Sprintf("free space on the disk of %s (and of %s), then start again: it goes on from its mark", w.cfg.Path, w.cfg.TempDir))
 	case errors.Is(err, os.ErrPermission), strings.Contains(text, "Permission denied"), strings.Contains(text, "Read-only file system"):
 		return refuse(fault.Operator, err, fmt.Sprintf("give this user the right to write %s and its folder", w.cfg.Path))
+	case errors.Is(err, syscall.ENOTDIR), strings.Contains(text, "Not a directory"), strings.Contains(text, "Is a directory"):
+		return refuse(fault.Operator, err, "let destination.dsn name a file in a folder, existing or not")
 	case isBusy(err):
 		return refuse(fault.Operator, err, "another program has the file open (its PID is in the message): close it there; one process owns a DuckDB file")
 	case isEngine && e.Type == engine.ErrorTypeOutOfMemory, strings.Contains(text, "failed to pin block"), strings.Contains(text, "failed to allocate"), strings.Contains(text, "could not allocate block"):

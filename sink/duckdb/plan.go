@@ -36,7 +36,7 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 	if err != nil {
 		return p, err
 	}
-	p.Problems = findings(t)
+	p.Problems = append(findings(t), w.twins(t)...)
 	if !exists {
 		p.DDL = w.createStatements(t, true)
 		return p, nil
@@ -94,6 +94,26 @@ func findings(t *scd.Target) []sink.Finding {
 		seen[folded] = name
 	}
 	return out
+}
+
+// twins finds another planned target whose name differs by case only: here they
+// are one table.
+func (w *Writer) twins(t *scd.Target) []sink.Finding {
+	folded := fold(schemaOf(t.Name)) + "." + fold(t.Name.Table)
+	other, planned := w.planned[folded]
+	if !planned {
+		if w.planned == nil {
+			w.planned = map[string]change.Name{}
+		}
+		w.planned[folded] = t.Name
+		return nil
+	}
+	if other == t.Name {
+		return nil
+	}
+	return []sink.Finding{{Blocks: true,
+		What:   fmt.Sprintf("targets %s and %s differ only by case, which DuckDB does not tell apart", other, t.Name),
+		Remedy: "give one of their flows another target"}}
 }
 
 // fold maps a name to what the engine compares: it ignores the case of ASCII

@@ -344,7 +344,7 @@ func (s *Source) relations(ctx context.Context, conn *pgx.Conn, tables []*table)
 				Key: key[c.num] || t.identity == change.IdentityFull, Nullable: !c.notNull})
 		}
 		r := source.Relation{Table: layout, PrimaryKey: t.names(t.primaryKey()), Rows: t.rows, Size: t.size,
-			Usable: id.serves, Problem: t.problem(), Notes: t.notes}
+			Usable: id.serves, Why: id.why, Remedy: id.remedy, Problem: t.problem(), Notes: t.notes}
 		if skipped := t.generatedColumns(); len(skipped) > 0 {
 			r.Notes = append(r.Notes, "not sent by the log: "+strings.Join(skipped, ", "))
 		}

@@ -152,6 +152,9 @@ SELECT pg_is_in_recovery(), (SELECT system_identifier::text FROM pg_control_syst
 			if st.Published, err = readMembers(ctx, conn, s.names.publications()); err != nil {
 				return err
 			}
+			if st.PublishedWhole, err = readMembers(ctx, conn, []string{s.names.main}); err != nil {
+				return err
+			}
 		}
 		if st.PublicationsMissing == nil && slot.refusal() == nil && !slot.Active {
 			st.PublicationNewer, err = s.publicationNewer(ctx, conn)

@@ -1,0 +1,7 @@
+//go:build noduckdb
+
+package main
+
+import "testing"
+
+func inDuckDB(t testing.TB, _, _ string) { t.Skip("this build has no DuckDB") }
