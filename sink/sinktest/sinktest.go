@@ -68,6 +68,7 @@ type Features struct {
 // Run tests a destination against the contract. open is called once for each
 // test; it fails the test if it cannot give a destination.
 func Run(t *testing.T, open func(t testing.TB) Harness) {
+	has := open(t).Has()
 	for _, group := range []struct {
 		name  string
 		tests []test
@@ -85,13 +86,9 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
-				t.Run(test.name, func(t *testing.T) {
-					h := open(t)
-					if test.needs != nil && !test.needs(h.Has()) {
-						t.Skip("does not apply to this destination")
-					}
-					test.run(t, h)
-				})
+				if test.needs == nil || test.needs(has) {
+					t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
+				}
 			}
 		})
 	}
