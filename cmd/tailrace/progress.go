@@ -90,9 +90,13 @@ func (p *progress) report(every time.Duration) (stop func()) {
 			}
 			c, t := p.stats.Changes.Load(), p.stats.Transactions.Load()
 			if t != txs || c != changes {
+				behind := "unknown" // no transaction was finished yet
+				if last := p.stats.LastCommit(); !last.IsZero() {
+					behind = fmt.Sprintf("%.1f", max(0, time.Since(last).Seconds()))
+				}
 				p.log.Info("following", "applied", p.stats.Applied.Get().String(), "confirmed", p.stats.Confirmed.Get().String(),
 					"changes_per_second", (c-changes)/int64(every.Seconds()), "transactions_per_second", (t-txs)/int64(every.Seconds()),
-					"behind_seconds", fmt.Sprintf("%.1f", max(0, time.Since(p.stats.LastCommit()).Seconds())))
+					"behind_seconds", behind)
 			}
 			changes, txs = c, t
 		}

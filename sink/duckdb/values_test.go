@@ -133,7 +133,7 @@ func TestColumnsThatDifferByCaseAreRefused(t *testing.T) {
 	must(t, w.Create(ctx, target("Mixed", scd.Type1, "id int4 key")))
 	p, err = w.Plan(ctx, target("mixed", scd.Type1, "id int4 key"))
 	must(t, err)
-	if len(p.Problems) != 1 || !p.Problems[0].Blocks {
+	if len(p.Problems) == 0 || !p.Problems[0].Blocks {
 		t.Fatalf("a second table whose name differs by case: %+v", p)
 	}
 	p, err = w.Plan(ctx, &scd.Target{Name: change.Name{Schema: "_tailrace", Table: "x"}, Kind: scd.Type1})

@@ -95,11 +95,6 @@ func TestSlotOfAnotherMakeIsRefused(t *testing.T) {
 		if fault.KindOf(err) != fault.Operator || !strings.Contains(err.Error(), c.problem) || !strings.Contains(fault.RemedyOf(err), "pg_drop_replication_slot") {
 			t.Errorf("%s: follow: %v", name, err)
 		}
-		findings, err := f.source.Check(ctx, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantFinding(t, findings, true, c.problem, "pg_drop_replication_slot")
 	}
 }
 
@@ -129,7 +124,7 @@ func TestMissingLostAndOvertakenSlotsAreRefused(t *testing.T) {
 			t.Fatalf("lost: %+v", st.Slot)
 		}
 		err = f.source.Follow(ctx, f.from, source.FollowOptions{}, nil)
-		if fault.KindOf(err) != fault.Operator || !strings.Contains(err.Error(), "lost") || !strings.Contains(fault.RemedyOf(err), "resync") {
+		if fault.KindOf(err) != fault.Operator || !strings.Contains(err.Error(), "lost") || !strings.Contains(fault.RemedyOf(err), "--overwrite") {
 			t.Errorf("lost: %v", err)
 		}
 		f.begin() // a lost slot of ours is made again
@@ -177,13 +172,8 @@ func TestPublicationNewerThanTheSlotIsNoticed(t *testing.T) {
 		if st := f.state(); !st.PublicationNewer {
 			t.Errorf("not noticed: %+v", st)
 		}
-		findings, err := f.source.Check(testContext(t), f.followed())
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantFinding(t, findings, true, "newer", "resync")
 		from := f.confirmed()
-		err = f.source.Follow(testContext(t), from, source.FollowOptions{}, followNothing)
+		err := f.source.Follow(testContext(t), from, source.FollowOptions{}, followNothing)
 		if fault.KindOf(err) != fault.Operator || !strings.Contains(err.Error(), "newer") {
 			t.Errorf("follow: %v", err)
 		}
