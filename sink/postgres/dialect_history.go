@@ -155,17 +155,15 @@ func (sh *shape) rememberOpenSQL() string {
 // or with whole to every key: what it began goes, and what was newest before gets
 // its end and values back.
 func (sh *shape) undoSQL(whole bool) (forget, restore string) {
-	from, touched := sh.record+" AS r", ""
+	record := func(k int) string { return stageColumn(sh.keys[k]) }
+	from := sh.record + " AS r"
+	key := sh.onStage(func(k int) string { return "r." + record(k) })
 	if !whole {
 		from += ", " + sh.stage.name + " AS s"
-		touched = each(len(sh.keys), "", func(k int) string {
-			c := sh.columns[sh.keys[k]]
-			return fmt.Sprintf(" AND %s %s r.%s", sh.stageKey(k), c.equals, stageColumn(sh.keys[k]))
-		})
+		key = sh.onStage(sh.stageKey) + " AND " + sh.descend("r.", sh.stageKey, record)
 	}
-	key := sh.onKey(func(k int) string { return "r." + stageColumn(sh.keys[k]) })
-	forget = fmt.Sprintf("DELETE FROM %s AS t USING %s WHERE %s%s AND (r.st IS NULL OR t.%s > r.st)", sh.name, from, key, touched, startColumn)
+	forget = fmt.Sprintf("DELETE FROM %s AS t USING %s WHERE %s AND (r.st IS NULL OR t.%s > r.st)", sh.name, from, key, startColumn)
 	sets := append([]string{endColumn + " = r.en"}, sh.list(notKey, func(i int) string { return sh.column(i) + " = r." + stageColumn(i) })...)
-	restore = fmt.Sprintf("UPDATE %s AS t SET %s FROM %s WHERE %s%s AND t.%s = r.st", sh.name, strings.Join(sets, ", "), from, key, touched, startColumn)
+	restore = fmt.Sprintf("UPDATE %s AS t SET %s FROM %s WHERE %s AND t.%s = r.st", sh.name, strings.Join(sets, ", "), from, key, startColumn)
 	return forget, restore
 }
