@@ -99,6 +99,25 @@ func (sh *shape) onKey(of func(k int) string) string {
 	})
 }
 
+// onStage is onKey for a join with many rows, alias s: for each of them the target's
+// index is descended, never the other way round. For a table that it believes to be
+// empty (a queue that was vacuumed, a plan made early) the planner would read the
+// target by its index, in the order of the key, and all of s for each row. It thinks
+// of that only where the order serves the join, and the order does not serve ANY.
+func (sh *shape) onStage(of func(k int) string) string {
+	return sh.descend("t.", of, func(k int) string { return sh.columns[sh.keys[k]].name })
+}
+
+func (sh *shape) descend(alias string, of, name func(k int) string) string {
+	return each(len(sh.keys), " AND ", func(k int) string {
+		c := sh.columns[sh.keys[k]]
+		if k == 0 && !c.nested {
+			return alias + name(k) + " " + c.equals + " ANY (ARRAY[" + of(k) + "])"
+		}
+		return alias + name(k) + " " + c.equals + " " + of(k)
+	})
+}
+
 func (sh *shape) stageKey(k int) string  { return "s." + stageColumn(sh.keys[k]) }
 func (sh *shape) originKey(k int) string { return "s." + originColumn(k) }
 
@@ -179,7 +198,7 @@ func (sh *shape) patchRowSQL() string {
 // that of the patches.
 func (sh *shape) patchStageSQL() string {
 	return fmt.Sprintf("UPDATE %s AS t SET %s FROM %s AS s WHERE s.g = %d AND %s",
-		sh.name, sh.patchSets("s.a", sentColumn), sh.stage.name, groupPatch, sh.onKey(sh.stageKey))
+		sh.name, sh.patchSets("s.a", sentColumn), sh.stage.name, groupPatch, sh.onStage(sh.stageKey))
 }
 
 // fillStageSQL gives the rows of a group that have absent columns what is stored
@@ -190,7 +209,7 @@ func (sh *shape) fillStageSQL(group int) string {
 		sh.join(notKey, func(i int) string {
 			return stageColumn(i) + " = " + keep("s.a", i, sentColumn(i), "t."+sh.column(i))
 		}),
-		sh.name, group, sh.onKey(sh.originKey))
+		sh.name, group, sh.onStage(sh.originKey))
 }
 
 // deleteKeySQL deletes one key, given as parameters.
@@ -211,12 +230,12 @@ func (sh *shape) deleteKeysSQL() string {
 			return fmt.Sprintf("pg_catalog.unnest($%d::%s)", k+1, sh.columns[sh.keys[k]].array)
 		}),
 		each(len(sh.keys), ", ", originColumn),
-		sh.onKey(sh.originKey))
+		sh.onStage(sh.originKey))
 }
 
 // deleteStageKeysSQL deletes every key that stands in the stage.
 func (sh *shape) deleteStageKeysSQL() string {
-	return fmt.Sprintf("DELETE FROM %s AS t USING %s AS s WHERE %s", sh.name, sh.stage.name, sh.onKey(sh.stageKey))
+	return fmt.Sprintf("DELETE FROM %s AS t USING %s AS s WHERE %s", sh.name, sh.stage.name, sh.onStage(sh.stageKey))
 }
 
 func (sh *shape) truncateSQL() string { return "TRUNCATE " + sh.name }

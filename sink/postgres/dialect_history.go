@@ -154,28 +154,16 @@ func (sh *shape) rememberOpenSQL() string {
 // undoSQL takes back what this source transaction has done to the stage's keys,
 // or with whole to every key: what it began goes, and what was newest before gets
 // its end and values back.
-//
-// The record grows with the transaction and has no statistics, so the order of the
-// joins is spelled out: from the stage (with whole: from the record) by one index
-// descent each into the record and the target. OFFSET 0 keeps the planner from
-// choosing another.
 func (sh *shape) undoSQL(whole bool) (forget, restore string) {
+	record := func(k int) string { return stageColumn(sh.keys[k]) }
 	from := sh.record + " AS r"
+	key := sh.onStage(func(k int) string { return "r." + record(k) })
 	if !whole {
-		from = fmt.Sprintf("%s AS s CROSS JOIN LATERAL (SELECT r.* FROM %s AS r WHERE %s OFFSET 0) AS r", sh.stage.name, sh.record,
-			each(len(sh.keys), " AND ", func(k int) string {
-				c := sh.columns[sh.keys[k]]
-				return fmt.Sprintf("r.%s %s %s", stageColumn(sh.keys[k]), c.equals, sh.stageKey(k))
-			}))
+		from += ", " + sh.stage.name + " AS s"
+		key = sh.onStage(sh.stageKey) + " AND " + sh.descend("r.", sh.stageKey, record)
 	}
-	key := sh.onKey(func(k int) string { return "r." + stageColumn(sh.keys[k]) })
-	places := func(list, condition string) string {
-		return fmt.Sprintf("(SELECT %s FROM %s CROSS JOIN LATERAL (SELECT t.ctid AS tid FROM %s AS t WHERE %s AND %s OFFSET 0) AS v)", list, from, sh.name, key, condition)
-	}
-	forget = fmt.Sprintf("WITH u AS MATERIALIZED %s DELETE FROM %s AS t USING u WHERE t.ctid = u.tid",
-		places("v.tid", "(r.st IS NULL OR t."+startColumn+" > r.st)"), sh.name)
-	sets := append([]string{endColumn + " = u.en"}, sh.list(notKey, func(i int) string { return sh.column(i) + " = u." + stageColumn(i) })...)
-	restore = fmt.Sprintf("WITH u AS MATERIALIZED %s UPDATE %s AS t SET %s FROM u WHERE t.ctid = u.tid",
-		places("v.tid, r.*", "t."+startColumn+" = r.st"), sh.name, strings.Join(sets, ", "))
+	forget = fmt.Sprintf("DELETE FROM %s AS t USING %s WHERE %s AND (r.st IS NULL OR t.%s > r.st)", sh.name, from, key, startColumn)
+	sets := append([]string{endColumn + " = r.en"}, sh.list(notKey, func(i int) string { return sh.column(i) + " = r." + stageColumn(i) })...)
+	restore = fmt.Sprintf("UPDATE %s AS t SET %s FROM %s WHERE %s AND t.%s = r.st", sh.name, strings.Join(sets, ", "), from, key, startColumn)
 	return forget, restore
 }

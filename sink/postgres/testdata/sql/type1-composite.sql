@@ -36,10 +36,10 @@ WITH u AS (UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.ge
 DELETE FROM "public"."or""ders" AS t WHERE t."at" = $1::text AND t."id" = $2::bigint
 
 -- keys delete
-DELETE FROM "public"."or""ders" AS t USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::bigint[])) AS s (o1, o2) WHERE t."at" = s.o1 AND t."id" = s.o2
+DELETE FROM "public"."or""ders" AS t USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::bigint[])) AS s (o1, o2) WHERE t."at" = ANY (ARRAY[s.o1]) AND t."id" = s.o2
 
 -- fill moves
-UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."at" = s.o1 AND t."id" = s.o2
+UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."at" = ANY (ARRAY[s.o1]) AND t."id" = s.o2
 
 -- insert moves
 INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1
@@ -51,10 +51,10 @@ INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FR
 INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 2 ON CONFLICT ("at", "id") DO UPDATE SET "Total" = excluded."Total"
 
 -- patch staged
-UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 3 AND t."at" = s.c1 AND t."id" = s.c3
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 3 AND t."at" = ANY (ARRAY[s.c1]) AND t."id" = s.c3
 
 -- delete staged keys
-DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."at" = s.c1 AND t."id" = s.c3
+DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."at" = ANY (ARRAY[s.c1]) AND t."id" = s.c3
 
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "at", "id" HAVING count(*) > 1) AS x

@@ -38,7 +38,7 @@ DELETE FROM "public"."or""ders" AS t WHERE t."id" = $1::bigint
 DELETE FROM "public"."or""ders" AS t WHERE t."id" = ANY ($1::bigint[])
 
 -- fill moves
-UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = s.o1
+UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = ANY (ARRAY[s.o1])
 
 -- insert moves
 INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1
@@ -50,10 +50,10 @@ INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s
 INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 2 ON CONFLICT ("id") DO UPDATE SET "Total" = excluded."Total"
 
 -- patch staged
-UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 3 AND t."id" = s.c1
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 3 AND t."id" = ANY (ARRAY[s.c1])
 
 -- delete staged keys
-DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."id" = s.c1
+DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."id" = ANY (ARRAY[s.c1])
 
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x

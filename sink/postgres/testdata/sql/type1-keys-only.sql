@@ -37,7 +37,7 @@ DELETE FROM "public"."or""ders" AS t WHERE t."id" = $1::bigint
 DELETE FROM "public"."or""ders" AS t WHERE t."id" = ANY ($1::bigint[])
 
 -- fill moves
-UPDATE pg_temp."tailrace_stage_1" AS s SET  FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = s.o1
+UPDATE pg_temp."tailrace_stage_1" AS s SET  FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = ANY (ARRAY[s.o1])
 
 -- insert moves
 INSERT INTO "public"."or""ders" ("id") SELECT s.c1 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1
@@ -49,10 +49,10 @@ INSERT INTO "public"."or""ders" ("id") SELECT s.c1 FROM pg_temp."tailrace_stage_
 INSERT INTO "public"."or""ders" ("id") SELECT s.c1 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 2 ON CONFLICT ("id") DO NOTHING
 
 -- patch staged
-UPDATE "public"."or""ders" AS t SET  FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 3 AND t."id" = s.c1
+UPDATE "public"."or""ders" AS t SET  FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 3 AND t."id" = ANY (ARRAY[s.c1])
 
 -- delete staged keys
-DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."id" = s.c1
+DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."id" = ANY (ARRAY[s.c1])
 
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x

@@ -77,16 +77,16 @@ INSERT INTO pg_temp.tailrace_before_0 (st, en, c1, c2, c3, c4) SELECT v.st, v.en
 INSERT INTO pg_temp.tailrace_before_0 (st, en, c1, c2, c3, c4) SELECT t."__START_AT", t."__END_AT", t."at", t."Total", t."select", t."id" FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL ON CONFLICT DO NOTHING
 
 -- undo, forget
-WITH u AS MATERIALIZED (SELECT v.tid FROM pg_temp."tailrace_stage_1" AS s CROSS JOIN LATERAL (SELECT r.* FROM pg_temp.tailrace_before_0 AS r WHERE r.c1 = s.c1 AND r.c4 = s.c4 OFFSET 0) AS r CROSS JOIN LATERAL (SELECT t.ctid AS tid FROM "public"."or""ders" AS t WHERE t."at" = r.c1 AND t."id" = r.c4 AND (r.st IS NULL OR t."__START_AT" > r.st) OFFSET 0) AS v) DELETE FROM "public"."or""ders" AS t USING u WHERE t.ctid = u.tid
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_before_0 AS r, pg_temp."tailrace_stage_1" AS s WHERE t."at" = ANY (ARRAY[s.c1]) AND t."id" = s.c4 AND r.c1 = ANY (ARRAY[s.c1]) AND r.c4 = s.c4 AND (r.st IS NULL OR t."__START_AT" > r.st)
 
 -- undo, restore
-WITH u AS MATERIALIZED (SELECT v.tid, r.* FROM pg_temp."tailrace_stage_1" AS s CROSS JOIN LATERAL (SELECT r.* FROM pg_temp.tailrace_before_0 AS r WHERE r.c1 = s.c1 AND r.c4 = s.c4 OFFSET 0) AS r CROSS JOIN LATERAL (SELECT t.ctid AS tid FROM "public"."or""ders" AS t WHERE t."at" = r.c1 AND t."id" = r.c4 AND t."__START_AT" = r.st OFFSET 0) AS v) UPDATE "public"."or""ders" AS t SET "__END_AT" = u.en, "Total" = u.c2, "select" = u.c3 FROM u WHERE t.ctid = u.tid
+UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2, "select" = r.c3 FROM pg_temp.tailrace_before_0 AS r, pg_temp."tailrace_stage_1" AS s WHERE t."at" = ANY (ARRAY[s.c1]) AND t."id" = s.c4 AND r.c1 = ANY (ARRAY[s.c1]) AND r.c4 = s.c4 AND t."__START_AT" = r.st
 
 -- undo all, forget
-WITH u AS MATERIALIZED (SELECT v.tid FROM pg_temp.tailrace_before_0 AS r CROSS JOIN LATERAL (SELECT t.ctid AS tid FROM "public"."or""ders" AS t WHERE t."at" = r.c1 AND t."id" = r.c4 AND (r.st IS NULL OR t."__START_AT" > r.st) OFFSET 0) AS v) DELETE FROM "public"."or""ders" AS t USING u WHERE t.ctid = u.tid
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_before_0 AS r WHERE t."at" = ANY (ARRAY[r.c1]) AND t."id" = r.c4 AND (r.st IS NULL OR t."__START_AT" > r.st)
 
 -- undo all, restore
-WITH u AS MATERIALIZED (SELECT v.tid, r.* FROM pg_temp.tailrace_before_0 AS r CROSS JOIN LATERAL (SELECT t.ctid AS tid FROM "public"."or""ders" AS t WHERE t."at" = r.c1 AND t."id" = r.c4 AND t."__START_AT" = r.st OFFSET 0) AS v) UPDATE "public"."or""ders" AS t SET "__END_AT" = u.en, "Total" = u.c2, "select" = u.c3 FROM u WHERE t.ctid = u.tid
+UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2, "select" = r.c3 FROM pg_temp.tailrace_before_0 AS r WHERE t."at" = ANY (ARRAY[r.c1]) AND t."id" = r.c4 AND t."__START_AT" = r.st
 
 -- invariant: versions end before or at their start
 SELECT count(*) FROM "public"."or""ders" WHERE "__END_AT" <= "__START_AT"
