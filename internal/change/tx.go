@@ -65,4 +65,8 @@ type Tx struct {
 type Segment struct {
 	Txs   []Tx
 	Bytes int // memory held by rows and bookkeeping, for the queue's bound
+
+	// Age is how old the newest transaction was when the source sent it, by the
+	// source's own clock: more than a moment means a backlog. 0: not known.
+	Age time.Duration
 }

@@ -62,10 +62,17 @@ type route struct {
 // source's log short (a minute is promised) and an idle destination idle.
 var quietEvery = 5 * time.Second
 
+// gatherMost is how long a batch of a backlog gathers before it is written, if it
+// does not fill earlier: long beside the fixed cost of a batch (some ms), short
+// beside the backlog's own age.
+var gatherMost = 200 * time.Millisecond
+
 const (
 	// The catalogue is looked at so that a table that lost its identity leaves the
 	// publication within 30 s, before many of the application's statements fail.
 	watchEvery = 15 * time.Second
+	// backlogAge is how old a transaction must be when it is sent to count as backlog.
+	backlogAge = 100 * time.Millisecond
 	// How often an applied batch is asked for until it is durable.
 	durableEvery = 100 * time.Millisecond
 )
@@ -145,32 +152,59 @@ func (f *follower) anyCatching() bool {
 // loop gathers and applies. In order of importance it looks at: being told to
 // stop, what is waiting, and only then waits.
 func (f *follower) loop(stop, work context.Context) error {
-	for {
-		if stop.Err() != nil {
-			return nil // what waits in the queue will be sent again
-		}
-		seg := f.queue.take()
-		if seg == nil {
-			select {
-			case <-f.queue.filled:
-			case <-stop.Done():
-			case <-work.Done():
-				return work.Err()
+	for stop.Err() == nil { // what waits in the queue then will be sent again
+		began := time.Now()
+		backlog := false
+		for !f.full() && stop.Err() == nil {
+			seg := f.queue.take()
+			if seg == nil {
+				more, err := f.await(stop, work, began, backlog)
+				if err != nil {
+					return err
+				}
+				if !more {
+					break
+				}
+				continue
 			}
-			continue
-		}
-		for seg != nil {
 			if err := f.gather(stop, work, seg); err != nil {
 				return err
 			}
-			if f.full() || stop.Err() != nil {
-				break
-			}
-			seg = f.queue.take()
+			backlog = seg.Age >= backlogAge
 		}
 		if err := f.flush(work); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// await waits for the queue to fill and reports whether to look again. A batch with
+// something in it waits only while there is a backlog: then more is on its way, and
+// a larger batch folds more changes into one and costs less of everything. A live
+// transaction is never kept waiting.
+func (f *follower) await(stop, work context.Context, began time.Time, backlog bool) (more bool, err error) {
+	var limit <-chan time.Time
+	if f.changes > 0 {
+		left := gatherMost - time.Since(began)
+		if !backlog || f.open || left <= 0 {
+			return false, nil
+		}
+		timer := time.NewTimer(left)
+		defer timer.Stop()
+		limit = timer.C
+	} else if f.quietDue() {
+		return false, nil
+	}
+	select {
+	case <-f.queue.filled:
+		return true, nil
+	case <-limit:
+		return false, nil
+	case <-stop.Done():
+		return false, nil
+	case <-work.Done():
+		return false, work.Err()
 	}
 }
 
@@ -373,14 +407,15 @@ func (f *follower) flush(ctx context.Context) error {
 	if f.open {
 		return nil
 	}
-	if f.changes == 0 {
-		quiet := f.applied.Compare(f.end) >= 0 ||
-			time.Since(f.written) < quietEvery && !f.awaited()
-		if quiet {
-			return nil
-		}
+	if f.changes == 0 && !f.quietDue() {
+		return nil
 	}
 	return f.write(ctx, true, false)
+}
+
+// quietDue reports whether the mark is to move although no row did.
+func (f *follower) quietDue() bool {
+	return f.applied.Before(f.end) && (time.Since(f.written) >= quietEvery || f.awaited())
 }
 
 // awaited reports that somebody waits for the mark to move although no row did.

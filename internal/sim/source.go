@@ -172,6 +172,7 @@ func (s *Source) Follow(ctx context.Context, from change.Position, _ source.Foll
 				continue
 			}
 			seg.Txs = append(seg.Txs, s.cut(e.tx)...)
+			seg.Age = time.Duration(s.rnd.IntN(2)) * time.Second
 			seg.Bytes += 64
 			sent = e.end
 			if s.rnd.IntN(3) == 0 {

@@ -309,6 +309,7 @@ func (f *follower) handOn(ctx context.Context, quietAlone bool) error {
 	if len(seg.Txs) == 1 && len(seg.Txs[0].Changes) == 0 && seg.Txs[0].XID == 0 {
 		f.quietAt, f.urgent = time.Now(), false
 	}
+	seg.Age = f.age()
 	f.received.Store(max(f.received.Load(), f.build.end))
 	return f.out(ctx, seg)
 }
