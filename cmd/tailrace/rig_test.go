@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"tailrace/internal/dbtest"
 )
 
@@ -39,6 +41,8 @@ type rig struct {
 	dest   destination
 	config string
 	env    []string // for every command
+
+	session *pgx.Conn // of one
 }
 
 const everything = "flows: [{source: public.*}]"
@@ -55,7 +59,13 @@ func newRig(t *testing.T, server *dbtest.Server, kind, schema, rest string) *rig
 
 func rigOn(t *testing.T, server *dbtest.Server, source string, d destination, rest string) *rig {
 	t.Helper()
-	return &rig{server: server, source: source, dest: d, config: configure(t, uniqueName("p"), source, d, rest)}
+	r := &rig{server: server, source: source, dest: d, config: configure(t, uniqueName("p"), source, d, rest)}
+	t.Cleanup(func() {
+		if r.session != nil {
+			r.session.Close(context.Background())
+		}
+	})
+	return r
 }
 
 func freshDestination(t *testing.T, server *dbtest.Server, kind string) destination {
@@ -201,14 +211,32 @@ func (r *rig) awaitConfirmed(t testing.TB, lsn string, limit time.Duration) {
 	})
 }
 
-// one is the first field of a query on the source.
+// one is the first row of a query on the source, its columns separated by |. It is
+// asked again and again while something is awaited, so it keeps its session.
 func (r *rig) one(t testing.TB, sql string) string {
 	t.Helper()
-	rows := r.server.Query(t, r.source, sql)
-	if len(rows) == 0 {
-		return ""
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	for attempt := 0; ; attempt++ {
+		var err error
+		if r.session == nil || r.session.IsClosed() {
+			if r.session, err = pgx.Connect(ctx, r.source); err != nil {
+				t.Fatalf("connect: %v", err)
+			}
+		}
+		results, err := r.session.PgConn().Exec(ctx, sql).ReadAll()
+		if err != nil {
+			if attempt == 0 && r.session.IsClosed() {
+				continue // the server was restarted, or the session ended
+			}
+			t.Fatalf("%s: %v", sql, err)
+		}
+		rows := results[len(results)-1].Rows
+		if len(rows) == 0 {
+			return ""
+		}
+		return string(bytes.Join(rows[0], []byte("|")))
 	}
-	return rows[0]
 }
 
 // confirmed is the slot's confirmed position; empty without a slot.

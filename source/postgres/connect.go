@@ -29,6 +29,8 @@ var pinned = map[string]string{
 	"IntervalStyle":               "postgres",
 	"extra_float_digits":          "3",
 	"bytea_output":                "hex",
+	"lc_monetary":                 "C",
+	"xmloption":                   "content",
 	"TimeZone":                    "UTC",
 	"client_encoding":             "UTF8",
 	"standard_conforming_strings": "on",

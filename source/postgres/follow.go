@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -385,13 +386,13 @@ func (f *follower) copyData(ctx context.Context, body []byte) error {
 		return fault.Corrupted("the log has an empty message")
 	}
 	switch body[0] {
-	case 'w': // XLogData: start, end, the server's clock, then the plugin's message
+	case pglogrepl.XLogDataByteID: // start, end, the server's clock, then the plugin's message
 		if len(body) < 25 {
 			return fault.Corrupted("the log has a message of %d bytes", len(body))
 		}
 		f.sent = int64(binary.BigEndian.Uint64(body[17:]))
 		return f.logMessage(ctx, body[25:])
-	case 'k': // keepalive: end, the server's clock, whether to answer
+	case pglogrepl.PrimaryKeepaliveMessageByteID: // end, the server's clock, whether to answer
 		if len(body) != 18 {
 			return fault.Corrupted("the log has a keepalive of %d bytes", len(body))
 		}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -60,18 +61,18 @@ func (s *Source) Begin(ctx context.Context) (source.Snapshot, error) {
 		// second, temporary one says where to begin inside it.
 		return s.Snapshot(ctx)
 	}
-	return s.export(ctx, s.names.slot, "")
+	return s.export(ctx, s.names.slot, false)
 }
 
 // Snapshot implements source.Source.
 func (s *Source) Snapshot(ctx context.Context) (source.Snapshot, error) {
 	var b [6]byte
 	rand.Read(b[:])
-	return s.export(ctx, "tailrace_tmp_"+hex.EncodeToString(b[:]), "TEMPORARY ")
+	return s.export(ctx, "tailrace_tmp_"+hex.EncodeToString(b[:]), true)
 }
 
 // export makes a slot and holds its snapshot.
-func (s *Source) export(ctx context.Context, slot, temporary string) (_ *snapshot, err error) {
+func (s *Source) export(ctx context.Context, slot string, temporary bool) (_ *snapshot, err error) {
 	holder, err := s.connectReplication(ctx)
 	if err != nil {
 		return nil, err
@@ -89,20 +90,17 @@ func (s *Source) export(ctx context.Context, slot, temporary string) (_ *snapsho
 	defer done()
 	go s.nameBlockers(waiting, holder.PID(), slot)
 
-	result, err := holder.Exec(ctx, "CREATE_REPLICATION_SLOT "+ident(slot)+" "+temporary+"LOGICAL "+plugin+" EXPORT_SNAPSHOT").ReadAll()
+	made, err := pglogrepl.CreateReplicationSlot(ctx, holder, ident(slot), plugin, pglogrepl.CreateReplicationSlotOptions{
+		Temporary: temporary, SnapshotAction: "EXPORT_SNAPSHOT", Mode: pglogrepl.LogicalReplication})
 	if err != nil {
 		return nil, s.explainCreate(slot, err)
 	}
-	if len(result) != 1 || len(result[0].Rows) != 1 || len(result[0].Rows[0]) < 3 {
-		return nil, fault.Corrupted("the server's answer to CREATE_REPLICATION_SLOT is not one row of slot, position and snapshot")
-	}
-	row := result[0].Rows[0]
-	position, err := change.ParsePosition(string(row[1]))
+	position, err := change.ParsePosition(made.ConsistentPoint)
 	if err != nil {
 		return nil, fault.Corrupted("slot %s begins at no position: %v", slot, err)
 	}
 	s.log.Info("made a slot", "slot", slot, "position", position.String())
-	return &snapshot{source: s, holder: holder, name: string(row[2]), position: position, clock: clock}, nil
+	return &snapshot{source: s, holder: holder, name: made.SnapshotName, position: position, clock: clock}, nil
 }
 
 func readClock(ctx context.Context, conn *pgconn.PgConn) (time.Time, error) {

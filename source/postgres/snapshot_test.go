@@ -274,7 +274,7 @@ func TestTimeOutsOfTheRoleDoNotApply(t *testing.T) {
 			"ALTER ROLE "+role+" SET statement_timeout = '500ms'", "ALTER ROLE "+role+" SET lock_timeout = '200ms'",
 			"ALTER ROLE "+role+" SET idle_in_transaction_session_timeout = '500ms'", "ALTER ROLE "+role+" SET idle_session_timeout = '500ms'",
 			"ALTER ROLE "+role+" SET DateStyle = 'SQL, DMY'", "ALTER ROLE "+role+" SET extra_float_digits = '-3'", "ALTER ROLE "+role+" SET bytea_output = 'escape'",
-			"ALTER ROLE "+role+" SET search_path = 'nowhere'", "ALTER ROLE "+role+" SET TimeZone = 'Asia/Kathmandu'", "ALTER ROLE "+role+" SET IntervalStyle = 'iso_8601'")
+			"ALTER ROLE "+role+" SET search_path = 'nowhere'", "ALTER ROLE "+role+" SET TimeZone = 'Asia/Kathmandu'", "ALTER ROLE "+role+" SET IntervalStyle = 'iso_8601'", "ALTER ROLE "+role+" SET xmloption = 'document'")
 		t.Cleanup(func() { f.exec("DROP OWNED BY "+role, "DROP ROLE "+role) })
 		if server.Version() >= 17 {
 			f.exec("ALTER ROLE " + role + " SET transaction_timeout = '700ms'")

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"tailrace/source/postgres/pgoutput"
 )
 
@@ -93,7 +95,7 @@ func (st *status) message() []byte {
 	m := make([]byte, 0, 39)
 	m = append(m, 'd')
 	m = binary.BigEndian.AppendUint32(m, 38)
-	m = append(m, 'r')
+	m = append(m, pglogrepl.StandbyStatusUpdateByteID)
 	m = binary.BigEndian.AppendUint64(m, received)
 	m = binary.BigEndian.AppendUint64(m, confirmed)
 	m = binary.BigEndian.AppendUint64(m, confirmed)
