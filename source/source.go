@@ -112,6 +112,9 @@ type Followed struct {
 type FollowOptions struct {
 	Binary     bool  // ask for binary values
 	PieceBytes int64 // a transaction larger than this is handed on in pieces of about this size
+
+	Taken []change.File // sources of files: what the destination holds already
+	Once  bool          // sources of files: hand on what is there, then a quiet point, and watch for no more
 }
 
 // State is what a source holds for a pipeline.
@@ -121,6 +124,9 @@ type State struct {
 	Database string
 	Slot     SlotState
 	Head     change.Position
+	// Keepless is set where the source keeps nothing on our behalf (files): Slot and
+	// publications mean nothing then.
+	Keepless bool
 	// PublicationsMissing lists publications of ours that do not exist.
 	PublicationsMissing []string
 	// Published lists the tables in publications of our own making, by identifier. A

@@ -55,8 +55,25 @@ type Tx struct {
 	XID         uint32    // the source's transaction id; 0 for a quiet point
 	Begin       Position  // PostgreSQL: BEGIN's final LSN, the start of the commit record: Begin < End. Known in every piece
 	End         Position  // the commit's end: the position to remember. Zero unless Last
-	CommitTime  time.Time // UTC, microseconds; zero for a quiet point
+	CommitTime  time.Time // UTC, microseconds; zero for a quiet point. Files: when the file was taken
 	Changes     []Change
+
+	// A source of files hands on each file as one transaction. Path is set in every
+	// piece: the file's place in the order of files, in the form that events are
+	// ordered by (bytewise). File describes what was taken; only the last piece has it.
+	Path string
+	File *File
+}
+
+// File is one file of a change feed that was taken. It is taken once: the set of
+// them is part of the mark.
+type File struct {
+	Relation Name
+	Path     string    // relative to the root of the relation's glob, with slashes
+	Size     int64     // bytes
+	Modified time.Time // as the file system says, when it was taken
+	Checksum string    // of all its bytes, in hexadecimal
+	Rows     int64     // events in it
 }
 
 // Segment is what a source hands on at once: consecutive transactions (or

@@ -52,7 +52,7 @@ type follower struct {
 	sent      int64     // the server's clock at the newest message of this read, µs since 2000; 0: none
 	committed int64     // its transaction's commit time
 	quietAt   time.Time // when a quiet point was last handed on alone
-	urgent    bool      // the server waits for an answer: it is about to stop, or to give up on us
+	urgent    bool      // the next quiet point may not wait: the server wants an answer, or a backlog has ended
 	silence   time.Duration
 }
 
@@ -398,6 +398,9 @@ func (f *follower) copyData(ctx context.Context, body []byte) error {
 		}
 		if !f.build.open {
 			f.build.quietAt(binary.BigEndian.Uint64(body[1:]))
+			if f.age() >= behind {
+				f.urgent = true // what is gathered of the backlog need not wait for more
+			}
 			f.sent, f.committed = 0, 0 // the server has caught up
 		}
 		if body[17] != 0 {
