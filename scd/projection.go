@@ -38,7 +38,7 @@ func newProjection(t *Target, table *change.Table) (*projection, error) {
 type shaper struct {
 	target   *Target
 	p        *projection
-	arena    arena
+	arena    Arena
 	values   []change.Value
 	oldVals  []change.Value
 	prevVals []change.Value
@@ -126,7 +126,7 @@ func (s *shaper) row(c *change.Change, vals []change.Value, whole change.Row) ch
 			size++
 		}
 	}
-	row := change.Row(s.arena.take(size))
+	row := change.Row(s.arena.Take(size))
 	for _, from := range s.p.from {
 		switch {
 		case from >= 0:
@@ -150,7 +150,7 @@ func (s *shaper) key(vals []change.Value) Key {
 	for _, k := range s.p.keys {
 		size += len(vals[s.p.from[k]].Data) + 5
 	}
-	key := change.Row(s.arena.take(size))
+	key := change.Row(s.arena.Take(size))
 	for _, k := range s.p.keys {
 		key = key.Append(vals[s.p.from[k]])
 	}
@@ -187,7 +187,7 @@ func (s *shaper) merge(row, prev change.Row) (merged change.Row, partial bool, e
 		}
 		size += len(s.values[i].Data) + 5
 	}
-	merged = change.Row(s.arena.take(size))
+	merged = change.Row(s.arena.Take(size))
 	for _, v := range s.values {
 		merged = merged.Append(v)
 	}
@@ -198,16 +198,16 @@ func (s *shaper) malformed(c *change.Change, err error) error {
 	return &fault.Error{Kind: fault.Corrupt, Op: "read the row image of " + c.Op.String() + " on " + c.Table.Name.String(), Err: err}
 }
 
-// arena hands out memory in pieces of larger chunks: one allocation for
+// Arena hands out memory in pieces of larger chunks: one allocation for
 // thousands of rows. Chunks are never reused; the collector takes them when the
 // batch is gone.
-type arena struct{ free []byte }
+type Arena struct{ free []byte }
 
 // arenaChunk is 64 KiB: small against a batch's 16 MiB, large against a row.
 const arenaChunk = 64 << 10
 
-// take returns an empty slice with room for exactly size bytes.
-func (a *arena) take(size int) []byte {
+// Take returns an empty slice with room for exactly size bytes.
+func (a *Arena) Take(size int) []byte {
 	if size > len(a.free) {
 		if size > arenaChunk/4 {
 			return make([]byte, 0, size)

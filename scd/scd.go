@@ -30,6 +30,12 @@ type Target struct {
 	Kind       Kind
 	AppendOnly bool     // no key: only inserts (and truncates) arrive; Kind is Type1
 	Columns    []Column // data columns, in target order, without the type 2 columns
+
+	// Sequence is the type of a type 2 target's start and end columns where the user
+	// names the sequence; nil: they are commit times. Sequenced targets (of either
+	// kind) have hidden state in _tailrace.
+	Sequence  *change.Type
+	Sequenced bool
 }
 
 // Column is one data column of a target.
@@ -87,6 +93,13 @@ type Round struct {
 	// Type 2.
 	TruncateAt int64  // with Truncate: µs since the Unix epoch. Open rows of keys without a step here end at greatest(TruncateAt, start + 1)
 	Steps      []Step // sorted by key, then N
+
+	// Type 2 of the sequenced lane (package scd/sequenced), which knows what is stored:
+	// first Ends change in place, then Drops are removed, then Begins are inserted. The
+	// lists are sorted by key. No version stands in both Ends and Drops.
+	Ends   []VersionEnd
+	Drops  []VersionID
+	Begins []Version
 }
 
 // Move is a row whose key changed.
@@ -127,8 +140,27 @@ type Step struct {
 
 // Size returns how many row-level operations the round holds.
 func (r *Round) Size() int {
-	return len(r.Deletes) + len(r.Moves) + len(r.Inserts) + len(r.Upserts) + len(r.Patches) + len(r.Steps)
+	return len(r.Deletes) + len(r.Moves) + len(r.Inserts) + len(r.Upserts) + len(r.Patches) + len(r.Steps) + len(r.Ends) + len(r.Drops) + len(r.Begins)
 }
 
 // Empty reports whether the round does nothing.
 func (r *Round) Empty() bool { return !r.Truncate && r.Size() == 0 }
+
+// VersionID names a stored version of a type 2 target. Start is a value of the
+// target's sequence type.
+type VersionID struct {
+	Key   Key
+	Start change.Value
+}
+
+// VersionEnd gives a stored version another end (Null: it is open again).
+type VersionEnd struct {
+	VersionID
+	End change.Value
+}
+
+// Version is a version to insert.
+type Version struct {
+	VersionEnd
+	Row change.Row // complete
+}

@@ -10,6 +10,7 @@ import (
 	"tailrace/checkpoint"
 	"tailrace/internal/change"
 	"tailrace/scd"
+	"tailrace/scd/sequenced"
 )
 
 // Writer is one destination as one pipeline sees it. sink/sinktest is the
@@ -145,6 +146,11 @@ type Batch struct {
 
 	// Live lists targets that this batch brings from catching to live.
 	Live []change.Name
+
+	// Files were taken by this batch.
+	Files []change.File
+	// Aside are events that a rule of their flow set aside in this batch.
+	Aside []Aside
 }
 
 // TargetRounds is one target's part of a batch.
@@ -152,6 +158,9 @@ type TargetRounds struct {
 	Target *scd.Target
 	Binary bool // values are in binary form (else text); all of one batch agree
 	Rounds []scd.Round
+	// Hidden is what a sequenced target remembers from this batch: done first (its
+	// TruncateBelow speaks of what was stored before), in the same transaction.
+	Hidden *sequenced.Work
 }
 
 // ShowQuery says what Show reads.

@@ -1,0 +1,324 @@
+// Package sequenced is the lane for targets whose events carry a sequence of the
+// user: they may arrive in any order, late, twice, and cut into batches in any way,
+// and the target is a function of the *set* of them (rule R1). It is pure: no
+// clock, no database, no goroutine.
+package sequenced
+
+import (
+	"bytes"
+	"slices"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/scd"
+)
+
+// Lane gathers the events of a batch for one target and turns them, with what is
+// remembered of the keys they touch, into the batch's work.
+//
+// What is remembered is events: those that could still matter for an event that
+// comes late. In type 1 that is the newest event of a key, and with partial updates
+// every event that still owns a column; a delete owns every column that nothing
+// newer wrote (rules R47-R49). In type 2 it is every event, because a late one may
+// split any version (rule R40), and with each the row it led to and where its
+// version began, so that only the suffix from the earliest new event on has to be
+// read (rule R41). The visible table follows from the remembered events alone; it
+// is written, never read.
+//
+// Use: Add and Truncate for the batch, then Lookups, then Remember for every record
+// found, then Take. A Lane is used by one goroutine; what it returns aliases what
+// it was given and its own memory until the next Take.
+type Lane struct {
+	target  *scd.Target
+	partial bool // rows may have Absent columns
+	merge   []bool
+	anyJSON bool
+	beyond  bool // quarantine events below the horizon instead of applying them
+
+	head     Head
+	truncate Place // the highest of this batch
+
+	index  map[string]int32
+	nodes  []node
+	events []event
+	found  []record
+	counts Counts
+
+	slab     scd.Arena // rows and bodies
+	m        merger
+	values   [2][]change.Value
+	steps    [2][]step
+	versions [2][]version
+}
+
+// Options say what a target's lane has to reckon with.
+type Options struct {
+	Partial bool // rows may have Absent columns (ignore_null_updates, columns_to_update, row images)
+	// Merge marks columns (JSONB) whose objects are written leaf by leaf (rules R45, R47).
+	Merge []bool
+	// QuarantineBeyond sets events aside that concern an unknown key and lie below the
+	// horizon of forgotten deletes; otherwise they are applied and counted.
+	QuarantineBeyond bool
+}
+
+// Counts are what happened to the events of a batch.
+type Counts struct {
+	Events     int // added
+	Duplicates int // delivered before: nothing to do
+	Late       int // not the newest of their key when they arrived
+	Ties       int // an equal sequence on another event of the key; decided by place in the source
+	Truncated  int // below the truncate number
+	Beyond     int // of an unknown key, below the horizon: possibly resurrected, or set aside
+}
+
+// Work is what a destination stores of the lane, in the same transaction as the rows.
+type Work struct {
+	// TruncateBelow, if not zero: first of all, forget every record below it and remove
+	// the visible row of each key whose newest record that was.
+	TruncateBelow Place
+	Remove        []RecordID
+	Put           []Record // new, or replacing the one with its identity
+	Head          Head
+	HeadChanged   bool // store Head
+	// ForgetBefore, if not 0: at the end, forget every Tombstone with a Time below it
+	// (µs since the Unix epoch), and raise the stored Head's Horizon to the highest
+	// sequence of those.
+	ForgetBefore int64
+}
+
+// Empty reports whether there is nothing to store.
+func (w *Work) Empty() bool {
+	return w.TruncateBelow.IsZero() && len(w.Remove) == 0 && len(w.Put) == 0 && !w.HeadChanged && w.ForgetBefore == 0
+}
+
+type node struct {
+	key    []byte
+	events int32 // first in l.events after sorting, and how many
+	n      int32
+	found  []record
+	minSeq []byte
+	newest Place // of the events added so far
+}
+
+type event struct {
+	Event
+	node   int32
+	late   bool
+	kept   bool   // type 2: remembered already, as the last of its step
+	stored stored // type 2
+}
+
+type record struct {
+	Record
+	stored
+	node int32
+}
+
+// New makes the lane of t, whose Head the destination remembers.
+func New(t *scd.Target, o Options, h Head) *Lane {
+	l := &Lane{target: t, partial: o.Partial, merge: o.Merge, beyond: o.QuarantineBeyond, head: h, index: map[string]int32{}}
+	l.anyJSON = slices.Contains(o.Merge, true)
+	return l
+}
+
+// Head returns what is remembered of the target as a whole.
+func (l *Lane) Head() Head { return l.head }
+
+// Forgot tells that deletes up to the given sequence are no longer remembered.
+func (l *Lane) Forgot(seq []byte) (changed bool) {
+	if bytes.Compare(seq, l.head.Horizon) <= 0 {
+		return false
+	}
+	l.head.Horizon = bytes.Clone(seq)
+	return true
+}
+
+// Add takes one event. Type 1 and type 2.
+func (l *Lane) Add(e Event) {
+	l.counts.Events++
+	n := l.node(e.Key)
+	d := &l.nodes[n]
+	if d.minSeq == nil || bytes.Compare(e.Place.Seq, d.minSeq) < 0 {
+		d.minSeq = e.Place.Seq
+	}
+	late := e.Place.Before(d.newest)
+	if !late {
+		d.newest = e.Place
+	}
+	l.events = append(l.events, event{Event: e, node: n, late: late})
+}
+
+func (l *Lane) node(key []byte) int32 {
+	n, ok := l.index[string(key)]
+	if !ok {
+		n = int32(len(l.nodes))
+		l.index[string(key)] = n
+		l.nodes = append(l.nodes, node{key: key})
+	}
+	return n
+}
+
+// Truncate takes a truncate event (type 1 only, rules R23-R26).
+func (l *Lane) Truncate(p Place) {
+	l.counts.Events++
+	if l.truncate.Before(p) {
+		l.truncate = p
+	}
+}
+
+// Truncates returns the batch's truncate if it is above all earlier ones. With
+// partial updates the caller then passes every key that has a record below it to
+// Touch: such a row may stay, and lose columns (rule R49).
+func (l *Lane) Truncates() (p Place, raised bool) {
+	return l.truncate, l.head.Truncated.Before(l.truncate)
+}
+
+// Touch makes the lane look at a key although no event of the batch concerns it.
+func (l *Lane) Touch(key []byte) { l.node(key) }
+
+// Partial reports whether rows may be written in part.
+func (l *Lane) Partial() bool { return l.partial }
+
+// Size returns how many events are gathered.
+func (l *Lane) Size() int { return len(l.events) }
+
+// Lookups returns what has to be read before Take, sorted by key.
+func (l *Lane) Lookups() []Lookup {
+	out := make([]Lookup, len(l.nodes))
+	for i := range l.nodes {
+		out[i].Key = l.nodes[i].key
+		if l.target.Kind == scd.Type2 {
+			out[i].Seq = l.nodes[i].minSeq
+		}
+	}
+	slices.SortFunc(out, func(a, b Lookup) int { return bytes.Compare(a.Key, b.Key) })
+	return out
+}
+
+// Remember takes one record that answers a Lookup. The lane keeps r's memory.
+func (l *Lane) Remember(r Record) error {
+	n, ok := l.index[string(r.Key)]
+	if !ok {
+		return fault.Corrupted("target %s: the destination gave a record of a key that was not asked for", l.target.Name)
+	}
+	s, err := decode(r.Body)
+	if err != nil {
+		return fault.Corrupted("target %s: %v", l.target.Name, err)
+	}
+	l.found = append(l.found, record{Record: r, stored: s, node: n})
+	return nil
+}
+
+// Take returns the batch's work and empties the lane. Aside are the events that
+// were set aside by the rule of the horizon. On an error nothing is lost: the
+// lane's head is as it was.
+func (l *Lane) Take() (w Work, r scd.Round, aside []Event, c Counts, err error) {
+	slices.SortFunc(l.events, func(a, b event) int {
+		if a.node != b.node {
+			return int(a.node) - int(b.node)
+		}
+		return a.Place.Compare(b.Place)
+	})
+	slices.SortFunc(l.found, func(a, b record) int {
+		if a.node != b.node {
+			return int(a.node) - int(b.node)
+		}
+		return a.place().Compare(b.place())
+	})
+	if p, raised := l.Truncates(); raised {
+		l.head.Truncated, w.TruncateBelow, w.HeadChanged = clonePlace(p), p, true
+	}
+	e, f := 0, 0
+	for i := range l.nodes {
+		d := &l.nodes[i]
+		from := e
+		for e < len(l.events) && l.events[e].node == int32(i) {
+			e++
+		}
+		first := f
+		for f < len(l.found) && l.found[f].node == int32(i) {
+			f++
+		}
+		events, held := l.admit(l.events[from:e], l.found[first:f], &aside)
+		if l.target.Kind == scd.Type2 {
+			err = l.fold2(d, events, held, &w, &r)
+		} else {
+			err = l.fold1(d, events, held, &w, &r)
+		}
+		if err != nil {
+			return Work{}, scd.Round{}, nil, Counts{}, err
+		}
+	}
+	w.Head = l.head
+	c = l.counts
+	l.sort(&r)
+	l.counts, l.truncate = Counts{}, Place{}
+	clear(l.index)
+	l.nodes, l.events, l.found = nil, nil, nil
+	return w, r, aside, c, nil
+}
+
+// admit leaves out what cannot matter: redelivered events, what lies below the
+// truncate number, and what the rule of the horizon sets aside.
+func (l *Lane) admit(events []event, held []record, aside *[]Event) ([]event, []record) {
+	if !l.head.Truncated.IsZero() {
+		for len(held) > 0 && held[0].place().Compare(l.head.Truncated) <= 0 {
+			held = held[1:]
+		}
+	}
+	var newest Place
+	if len(held) > 0 {
+		newest = held[len(held)-1].place()
+	}
+	out := events[:0]
+	h := 0
+	for i := range events {
+		e := &events[i]
+		if i > 0 && len(out) > 0 && e.Place.Compare(out[len(out)-1].Place) == 0 {
+			l.counts.Duplicates++
+			continue
+		}
+		if e.Place.Compare(l.head.Truncated) <= 0 && !l.head.Truncated.IsZero() {
+			l.counts.Truncated++
+			continue
+		}
+		for h < len(held) && held[h].place().Before(e.Place) {
+			h++
+		}
+		if h < len(held) && held[h].place().Compare(e.Place) == 0 {
+			l.counts.Duplicates++
+			continue
+		}
+		if h < len(held) && bytes.Equal(held[h].Seq, e.Place.Seq) || h > 0 && bytes.Equal(held[h-1].Seq, e.Place.Seq) ||
+			len(out) > 0 && bytes.Equal(out[len(out)-1].Place.Seq, e.Place.Seq) {
+			l.counts.Ties++
+		}
+		if e.late || e.Place.Before(newest) {
+			l.counts.Late++
+		}
+		if len(held) == 0 && l.head.Horizon != nil && bytes.Compare(e.Place.Seq, l.head.Horizon) <= 0 && !e.Delete {
+			l.counts.Beyond++
+			if l.beyond {
+				*aside = append(*aside, e.Event)
+				continue
+			}
+		}
+		out = append(out, *e)
+	}
+	return out, held
+}
+
+// sort puts the round's lists into key order: index locality.
+func (l *Lane) sort(r *scd.Round) {
+	slices.SortFunc(r.Deletes, func(a, b scd.Key) int { return bytes.Compare(a, b) })
+	slices.SortFunc(r.Ends, func(a, b scd.VersionEnd) int { return bytes.Compare(a.Key, b.Key) })
+	slices.SortFunc(r.Drops, func(a, b scd.VersionID) int { return bytes.Compare(a.Key, b.Key) })
+	slices.SortFunc(r.Begins, func(a, b scd.Version) int { return bytes.Compare(a.Key, b.Key) })
+}
+
+func clonePlace(p Place) Place { return Place{Seq: bytes.Clone(p.Seq), At: bytes.Clone(p.At)} }
+
+// put stores s as the record of an event.
+func (l *Lane) put(w *Work, key []byte, p Place, s *stored, tombstone bool, time int64) {
+	w.Put = append(w.Put, Record{Key: key, Seq: p.Seq, At: p.At, Body: s.encode(l.slab.Take(s.size())), Tombstone: tombstone, Time: time})
+}

@@ -1,0 +1,50 @@
+package sink
+
+import (
+	"context"
+	"time"
+
+	"tailrace/internal/change"
+	"tailrace/scd"
+	"tailrace/scd/sequenced"
+)
+
+// Memory is the part of a Writer that flows with a user's sequence, files and
+// quarantine need: reading back what Apply stored beside the targets. The same
+// rules of concurrency and errors hold; every method but Resolve only reads.
+type Memory interface {
+	// Head reads what is remembered of a sequenced target as a whole; the zero Head
+	// where nothing is.
+	Head(ctx context.Context, t *scd.Target) (sequenced.Head, error)
+
+	// Remembered reads the records of a sequenced target that answer the lookups (see
+	// sequenced.Lookup), in any order. It sees what the open transaction wrote, if a
+	// batch is open (More). The callee may keep the record's memory.
+	Remembered(ctx context.Context, t *scd.Target, at []sequenced.Lookup, fn func(sequenced.Record) error) error
+
+	// RememberedBelow reads the keys that have a record at p or below, each once or
+	// more often. The callee may keep the memory.
+	RememberedBelow(ctx context.Context, t *scd.Target, p sequenced.Place, fn func(key []byte) error) error
+
+	// Files reads the set of files that were taken (Batch.Files of all batches).
+	Files(ctx context.Context) ([]change.File, error)
+
+	// Quarantine reads the events that were set aside and are not resolved, in the
+	// order they were set aside; flow empty: of all flows.
+	Quarantine(ctx context.Context, flow string, fn func(Aside) error) error
+
+	// Resolve marks events set aside as resolved, fenced, in one durable transaction.
+	Resolve(ctx context.Context, ids []int64) error
+}
+
+// Aside is an event in quarantine.
+type Aside struct {
+	ID       int64 // given by the destination
+	Flow     string
+	Target   change.Name
+	Reason   string // no row values
+	Position string // where it came from, for people: a log position and ordinal, or a file and line
+	At       []byte // its place in the source, which a retry keeps
+	Time     time.Time
+	Event    []byte // JSON object of the source row
+}
