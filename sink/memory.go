@@ -11,8 +11,16 @@ import (
 
 // Memory is the part of a Writer that flows with a user's sequence, files and
 // quarantine need: reading back what Apply stored beside the targets. The same
-// rules of concurrency and errors hold; every method but Resolve only reads.
+// rules of concurrency and errors hold; methods only read, except Reset and Resolve.
+//
+// What is remembered of a target is one table in schema _tailrace (rows: key,
+// sequence, place, body, tombstone, time; identity the first three, compared as
+// bytes), made by Create, and its Head. Teardown removes both.
 type Memory interface {
+	// Reset empties a sequenced target and what is remembered of it, fenced, in one
+	// durable transaction: its first copy begins again.
+	Reset(ctx context.Context, t *scd.Target) error
+
 	// Head reads what is remembered of a sequenced target as a whole; the zero Head
 	// where nothing is.
 	Head(ctx context.Context, t *scd.Target) (sequenced.Head, error)
