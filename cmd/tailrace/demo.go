@@ -349,10 +349,10 @@ func (l *lagMeter) median() time.Duration {
 	return s[len(s)/2]
 }
 
-// oneHistory prints the versions of one customer that changed.
+// oneHistory prints the versions of one customer that changed: one with a short note (id % 200 characters), which fits on a line.
 func (d *demo) oneHistory(ctx context.Context, conn *pgx.Conn) error {
 	var id int64
-	err := conn.QueryRow(ctx, "select id from customers where city = 'Nairobi' and id <= $1 and balance <> id % 1000 order by id limit 1", d.rows).Scan(&id)
+	err := conn.QueryRow(ctx, "select id from customers where city = 'Nairobi' and id <= $1 and balance <> id % 1000 order by id % 200, id limit 1", d.rows).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = conn.QueryRow(ctx, "select id from customers where city = 'Nairobi' order by id limit 1").Scan(&id)
 	}

@@ -77,8 +77,11 @@ func Sortable(t change.Type) bool {
 		change.Text, change.Bytes, change.Date, change.Time, change.TimeTZ, change.Timestamp, change.TimestampTZ, change.UUID:
 		return true
 	}
-	return false
+	return t.Name == position
 }
+
+// position is the type of _lsn.
+const position = "pg_lsn"
 
 // AppendSequence appends the form of v (not Null, not Absent) that compares as
 // bytes like values of t compare: numbers by value, NaN above everything, text and
@@ -134,6 +137,12 @@ func AppendSequence(dst []byte, v change.Value, t change.Type) ([]byte, error) {
 	case change.UUID:
 		u, err := pgvalue.UUID(v)
 		return append(dst, u[:]...), err
+	}
+	if t.Name == position {
+		p, err := change.ParsePosition(string(v.Data))
+		dst = binary.BigEndian.AppendUint32(dst, p.Epoch)
+		dst = binary.BigEndian.AppendUint32(dst, p.File)
+		return binary.BigEndian.AppendUint64(dst, p.Offset), err
 	}
 	return dst, fmt.Errorf("values of type %s have no order", t.Name)
 }
