@@ -35,7 +35,7 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 	for i := range rel.cols {
 		col := &rel.cols[i]
 		header = append(header, &col.name)
-		expr := quote(col.name)
+		expr := "t." + quote(col.name)
 		if col.typ.store == unknown {
 			expr += "::VARCHAR"
 		}
@@ -44,20 +44,48 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 	for _, k := range q.Target.Keys() {
 		order = append(order, quote(q.Target.Columns[k].Name))
 	}
-	sql := fmt.Sprintf("SELECT %s FROM %s", strings.Join(list, ", "), w.qualify(rel.schema, rel.table))
-	var args []any
+	from := w.qualify(rel.schema, rel.table) + " AS t"
+	sql := fmt.Sprintf("SELECT %s FROM %s", strings.Join(list, ", "), from)
+	where := ""
 	if q.Target.Kind == scd.Type2 {
 		order = append(order, startColumn)
 		if q.AsOf != "" {
-			sql += fmt.Sprintf(" WHERE %s <= $1::TIMESTAMPTZ AND (%s IS NULL OR %s > $1::TIMESTAMPTZ)", startColumn, endColumn, endColumn)
-			args = append(args, q.AsOf)
+			at := literal(q.AsOf) + "::TIMESTAMPTZ"
+			where = fmt.Sprintf(" WHERE %s <= %s AND (%s IS NULL OR %s > %s)", startColumn, at, endColumn, endColumn, at)
 		}
-	}
-	if len(order) > 0 {
-		sql += " ORDER BY " + strings.Join(order, ", ")
 	}
 	if err := fn(header); err != nil {
 		return err
 	}
-	return w.explain("show target "+q.Target.Name.String(), c.each(ctx, fn, sql, args...))
+	what := "show target " + q.Target.Name.String()
+	if len(order) == 0 {
+		return w.explain(what, c.each(ctx, fn, sql+where))
+	}
+	by := " ORDER BY " + strings.Join(order, ", ")
+	shown := 0
+	err = c.each(ctx, func(cells []*string) error { shown++; return fn(cells) }, sql+where+by)
+	if err == nil || !strings.Contains(err.Error(), "Out of Memory") {
+		return w.explain(what, err)
+	}
+	// Sorting whole rows needs room for many of them at once. Places of rows are
+	// small: those are sorted, and the rows are read some at a time, from where the
+	// printing stopped.
+	places := fmt.Sprintf("CREATE OR REPLACE TEMP TABLE shown AS SELECT row_number() OVER (%s) AS n, rowid AS place FROM %s%s", by, from, where)
+	if _, err := c.exec(ctx, places); err != nil {
+		return w.explain(what, err)
+	}
+	for {
+		before := shown
+		chunk := fmt.Sprintf("%s, (SELECT n, place FROM shown WHERE n > %d AND n <= %d) AS s WHERE t.rowid = s.place ORDER BY s.n", sql, before, before+showChunk)
+		if err := c.each(ctx, func(cells []*string) error { shown++; return fn(cells) }, chunk); err != nil {
+			return w.explain(what, err)
+		}
+		if shown == before {
+			return nil
+		}
+	}
 }
+
+// showChunk is how many rows are read at once where memory is short: 1,000 rows of
+// 16 KiB are 16 MiB.
+const showChunk = 1000
