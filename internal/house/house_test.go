@@ -29,8 +29,9 @@ var allowed = map[string][]string{
 	"checkpoint":        {},
 	"sink":              {"scd", "checkpoint"},
 	"internal/flow":     {},
+	"internal/expr":     {},
 	"internal/config":   {"internal/flow"},
-	"internal/pipeline": {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow"},
+	"internal/pipeline": {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow", "internal/expr"},
 	"internal/dbtest":   {},
 	"internal/sim":      {"source", "scd", "sink", "checkpoint"},
 	"internal/house":    {},
@@ -52,6 +53,7 @@ var drivers = map[string][]string{
 	"github.com/spf13/cobra":           {"cmd"},
 	"github.com/testcontainers":        {"internal/dbtest"},
 	"github.com/schollz/progressbar":   {"cmd"},
+	"github.com/parquet-go":            {"source/files"},
 	"github.com/stretchr/testify":      {},
 	"github.com/go-mysql-org/go-mysql": {"source/mysql"},
 }
