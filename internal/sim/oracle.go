@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"slices"
 	"sort"
 
@@ -16,6 +17,7 @@ type Oracle struct {
 	Truncate sequenced.Place // the highest truncate; zero: none
 	Columns  int
 	Tracked  []bool // type 2
+	Leaves   []bool // columns whose JSON objects are written leaf by leaf; nil: none
 }
 
 // OracleVersion is one visible row: of type 1 without start and end.
@@ -56,7 +58,11 @@ func (o *Oracle) write(row []change.Value, e sequenced.Event) []change.Value {
 	}
 	out := slices.Clone(row)
 	for i, v := range said {
-		if v.State != change.Absent {
+		switch {
+		case v.State == change.Absent:
+		case o.Leaves != nil && o.Leaves[i] && v.State == change.AsText:
+			out[i] = change.Value{State: change.AsText, Data: overlay(out[i].Data, v.Data)}
+		default:
 			out[i] = v
 		}
 	}
@@ -135,4 +141,40 @@ func (o *Oracle) same(a, b []change.Value) bool {
 
 func sortVersions(v []OracleVersion) {
 	sort.SliceStable(v, func(i, j int) bool { return v[i].Key < v[j].Key })
+}
+
+// overlay puts a JSON text over an older one (nil: none): objects leaf by leaf, a
+// null in an object says nothing, anything else replaces. Keys come out sorted.
+func overlay(older, newer []byte) []byte {
+	var a, b any
+	if older != nil {
+		if err := json.Unmarshal(older, &a); err != nil {
+			panic(err)
+		}
+	}
+	if err := json.Unmarshal(newer, &b); err != nil {
+		panic(err)
+	}
+	out, err := json.Marshal(over(a, b))
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+func over(a, b any) any {
+	object, ok := b.(map[string]any)
+	if !ok {
+		return b
+	}
+	base, ok := a.(map[string]any)
+	if !ok {
+		base = map[string]any{}
+	}
+	for name, v := range object {
+		if v != nil {
+			base[name] = over(base[name], v)
+		}
+	}
+	return base
 }

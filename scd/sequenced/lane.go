@@ -36,16 +36,20 @@ type Lane struct {
 	beyond  bool // quarantine events below the horizon instead of applying them
 
 	head     Head
-	truncate Place // the highest of this batch
+	truncate Place  // the highest of this batch
+	define   []byte // to be remembered with the next work
 
 	index  map[string]int32
 	nodes  []node
 	events []event
 	found  []record
+	order  []int32 // nodes by key, once that is needed
 	counts Counts
 
 	slab     scd.Arena // rows and bodies
 	m        merger
+	some     []*event  // of one key
+	held     []*record // of one key
 	values   [2][]change.Value
 	steps    [2][]step
 	versions [2][]version
@@ -93,16 +97,15 @@ func (w *Work) Empty() bool {
 
 type node struct {
 	key    []byte
-	events int32 // first in l.events after sorting, and how many
-	n      int32
-	found  []record
+	events int32 // the last of its events in Lane.events + 1; each knows the one before
+	found  int32 // likewise of its records
 	minSeq []byte
 	newest Place // of the events added so far
 }
 
 type event struct {
 	Event
-	node   int32
+	before int32
 	late   bool
 	kept   bool   // type 2: remembered already, as the last of its step
 	stored stored // type 2
@@ -111,7 +114,7 @@ type event struct {
 type record struct {
 	Record
 	stored
-	node int32
+	before int32
 }
 
 // New makes the lane of t, whose Head the destination remembers.
@@ -120,6 +123,17 @@ func New(t *scd.Target, o Options, h Head) *Lane {
 	l.anyJSON = slices.Contains(o.Merge, true)
 	return l
 }
+
+// definition is where the target's definition is remembered: under no key, above
+// every sequence, so that nothing else ever concerns it.
+var definition = RecordID{Key: []byte{}, Seq: bytes.Repeat([]byte{0xFF}, 16), At: []byte{}}
+
+// DefinitionLookup asks for the record that remembers the target's definition.
+func DefinitionLookup() Lookup { return Lookup{Key: definition.Key, Seq: definition.Seq} }
+
+// Define remembers, with the next work, what must not change while the rest is
+// remembered (rules R10, R11, R43).
+func (l *Lane) Define(text string) { l.define = []byte(text) }
 
 // Head returns what is remembered of the target as a whole.
 func (l *Lane) Head() Head { return l.head }
@@ -145,7 +159,8 @@ func (l *Lane) Add(e Event) {
 	if !late {
 		d.newest = e.Place
 	}
-	l.events = append(l.events, event{Event: e, node: n, late: late})
+	l.events = append(l.events, event{Event: e, before: d.events, late: late})
+	d.events = int32(len(l.events))
 }
 
 func (l *Lane) node(key []byte) int32 {
@@ -182,16 +197,27 @@ func (l *Lane) Partial() bool { return l.partial }
 // Size returns how many events are gathered.
 func (l *Lane) Size() int { return len(l.events) }
 
+// byKey orders the nodes by their keys: index locality, here and in the destination.
+func (l *Lane) byKey() []int32 {
+	if len(l.order) != len(l.nodes) {
+		l.order = l.order[:0]
+		for i := range l.nodes {
+			l.order = append(l.order, int32(i))
+		}
+		slices.SortFunc(l.order, func(a, b int32) int { return bytes.Compare(l.nodes[a].key, l.nodes[b].key) })
+	}
+	return l.order
+}
+
 // Lookups returns what has to be read before Take, sorted by key.
 func (l *Lane) Lookups() []Lookup {
 	out := make([]Lookup, len(l.nodes))
-	for i := range l.nodes {
-		out[i].Key = l.nodes[i].key
+	for i, n := range l.byKey() {
+		out[i].Key = l.nodes[n].key
 		if l.target.Kind == scd.Type2 {
-			out[i].Seq = l.nodes[i].minSeq
+			out[i].Seq = l.nodes[n].minSeq
 		}
 	}
-	slices.SortFunc(out, func(a, b Lookup) int { return bytes.Compare(a.Key, b.Key) })
 	return out
 }
 
@@ -205,41 +231,73 @@ func (l *Lane) Remember(r Record) error {
 	if err != nil {
 		return fault.Corrupted("target %s: %v", l.target.Name, err)
 	}
-	l.found = append(l.found, record{Record: r, stored: s, node: n})
+	if s.row, err = l.widen(s.row, l.partial); err == nil {
+		s.filled, err = l.widen(s.filled, false)
+	}
+	if err != nil {
+		return fault.Corrupted("target %s: a remembered row cannot be read: %v", l.target.Name, err)
+	}
+	d := &l.nodes[n]
+	l.found = append(l.found, record{Record: r, stored: s, before: d.found})
+	d.found = int32(len(l.found))
 	return nil
+}
+
+// widen gives a row that was remembered before the target got its newest columns
+// those columns: not written, or NULL (rule R98).
+func (l *Lane) widen(row change.Row, absent bool) (change.Row, error) {
+	if row == nil {
+		return nil, nil
+	}
+	rest, n := row, 0
+	for ; len(rest) > 0; n++ {
+		var err error
+		if _, rest, err = rest.Next(); err != nil {
+			return nil, err
+		}
+	}
+	if n > len(l.target.Columns) {
+		return nil, change.ErrTruncatedRow
+	}
+	state := change.Null
+	if absent {
+		state = change.Absent
+	}
+	for ; n < len(l.target.Columns); n++ {
+		row = append(row[:len(row):len(row)], byte(state))
+	}
+	return row, nil
 }
 
 // Take returns the batch's work and empties the lane. Aside are the events that
 // were set aside by the rule of the horizon. On an error nothing is lost: the
 // lane's head is as it was.
 func (l *Lane) Take() (w Work, r scd.Round, aside []Event, c Counts, err error) {
-	slices.SortFunc(l.events, func(a, b event) int {
-		if a.node != b.node {
-			return int(a.node) - int(b.node)
-		}
-		return a.Place.Compare(b.Place)
-	})
-	slices.SortFunc(l.found, func(a, b record) int {
-		if a.node != b.node {
-			return int(a.node) - int(b.node)
-		}
-		return a.place().Compare(b.place())
-	})
 	if p, raised := l.Truncates(); raised {
 		l.head.Truncated, w.TruncateBelow, w.HeadChanged = clonePlace(p), p, true
 	}
-	e, f := 0, 0
-	for i := range l.nodes {
-		d := &l.nodes[i]
-		from := e
-		for e < len(l.events) && l.events[e].node == int32(i) {
-			e++
+	w.Put = make([]Record, 0, len(l.events)+1)
+	if l.target.Kind == scd.Type2 {
+		r.Ends, r.Begins = make([]scd.VersionEnd, 0, len(l.nodes)), make([]scd.Version, 0, len(l.events))
+	} else {
+		w.Remove, r.Upserts = make([]RecordID, 0, len(l.found)), make([]change.Row, 0, len(l.nodes))
+	}
+	for _, n := range l.byKey() {
+		d := &l.nodes[n]
+		l.some, l.held = l.some[:0], l.held[:0]
+		for i := d.events; i > 0; i = l.events[i-1].before {
+			l.some = append(l.some, &l.events[i-1])
 		}
-		first := f
-		for f < len(l.found) && l.found[f].node == int32(i) {
-			f++
+		for i := d.found; i > 0; i = l.found[i-1].before {
+			l.held = append(l.held, &l.found[i-1])
 		}
-		events, held := l.admit(l.events[from:e], l.found[first:f], &aside)
+		if len(l.some) > 1 {
+			slices.SortFunc(l.some, func(a, b *event) int { return a.Place.Compare(b.Place) })
+		}
+		if len(l.held) > 1 {
+			slices.SortFunc(l.held, func(a, b *record) int { return a.place().Compare(b.place()) })
+		}
+		events, held := l.admit(l.some, l.held, &aside)
 		if l.target.Kind == scd.Type2 {
 			err = l.fold2(d, events, held, &w, &r)
 		} else {
@@ -249,18 +307,24 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Event, c Counts, err error) 
 			return Work{}, scd.Round{}, nil, Counts{}, err
 		}
 	}
+	if l.define != nil {
+		w.Put = append(w.Put, Record{Key: definition.Key, Seq: definition.Seq, At: definition.At, Body: l.define})
+		l.define = nil
+	}
 	w.Head = l.head
 	c = l.counts
-	l.sort(&r)
 	l.counts, l.truncate = Counts{}, Place{}
-	clear(l.index)
-	l.nodes, l.events, l.found = nil, nil, nil
+	l.index = make(map[string]int32, len(l.nodes))
+	clear(l.nodes)
+	clear(l.events)
+	clear(l.found)
+	l.nodes, l.events, l.found, l.order = l.nodes[:0], l.events[:0], l.found[:0], l.order[:0]
 	return w, r, aside, c, nil
 }
 
 // admit leaves out what cannot matter: redelivered events, what lies below the
 // truncate number, and what the rule of the horizon sets aside.
-func (l *Lane) admit(events []event, held []record, aside *[]Event) ([]event, []record) {
+func (l *Lane) admit(events []*event, held []*record, aside *[]Event) ([]*event, []*record) {
 	if !l.head.Truncated.IsZero() {
 		for len(held) > 0 && held[0].place().Compare(l.head.Truncated) <= 0 {
 			held = held[1:]
@@ -272,8 +336,7 @@ func (l *Lane) admit(events []event, held []record, aside *[]Event) ([]event, []
 	}
 	out := events[:0]
 	h := 0
-	for i := range events {
-		e := &events[i]
+	for i, e := range events {
 		if i > 0 && len(out) > 0 && e.Place.Compare(out[len(out)-1].Place) == 0 {
 			l.counts.Duplicates++
 			continue
@@ -303,17 +366,9 @@ func (l *Lane) admit(events []event, held []record, aside *[]Event) ([]event, []
 				continue
 			}
 		}
-		out = append(out, *e)
+		out = append(out, e)
 	}
 	return out, held
-}
-
-// sort puts the round's lists into key order: index locality.
-func (l *Lane) sort(r *scd.Round) {
-	slices.SortFunc(r.Deletes, func(a, b scd.Key) int { return bytes.Compare(a, b) })
-	slices.SortFunc(r.Ends, func(a, b scd.VersionEnd) int { return bytes.Compare(a.Key, b.Key) })
-	slices.SortFunc(r.Drops, func(a, b scd.VersionID) int { return bytes.Compare(a.Key, b.Key) })
-	slices.SortFunc(r.Begins, func(a, b scd.Version) int { return bytes.Compare(a.Key, b.Key) })
 }
 
 func clonePlace(p Place) Place { return Place{Seq: bytes.Clone(p.Seq), At: bytes.Clone(p.At)} }

@@ -14,6 +14,8 @@ type merger struct {
 	closed []bool         // nothing older can be seen in this column
 	in     []change.Value
 	text   []byte
+
+	wrote func(column int, part bool) // if set, told which columns of an added event are seen
 }
 
 func (l *Lane) merger(n int) *merger {
@@ -46,11 +48,14 @@ func (m *merger) add(row change.Row) (wrote bool, closed int, err error) {
 			if err != nil {
 				return false, 0, err
 			}
-			if m.trees[i] == nil {
+			seen := m.trees[i] == nil
+			if seen {
 				m.trees[i] = t
-				wrote = true
-			} else if m.trees[i].under(t) {
-				wrote = true
+			} else {
+				seen = m.trees[i].under(t)
+			}
+			if wrote = wrote || seen; seen && m.wrote != nil {
+				m.wrote(i, true)
 			}
 			if m.trees[i].whole {
 				m.closed[i] = true
@@ -59,6 +64,9 @@ func (m *merger) add(row change.Row) (wrote bool, closed int, err error) {
 			continue
 		}
 		wrote = true
+		if m.wrote != nil {
+			m.wrote(i, false)
+		}
 		if m.trees == nil || m.trees[i] == nil {
 			m.values[i] = v
 		}

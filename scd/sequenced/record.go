@@ -16,6 +16,7 @@ type Event struct {
 	Row    change.Row   // the target's columns; Absent: this event does not write the column (rules R45-R52). nil for a delete
 	Start  change.Value // the sequence as a value: what __START_AT shows. Type 2 only
 	Time   int64        // commit time, µs since the Unix epoch: the clock of retention
+	Origin *Origin      // what it was made from; nil unless Flow.KeepOrigin
 }
 
 // Record is an event as a destination remembers it, in _tailrace beside the target.

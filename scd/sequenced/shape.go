@@ -27,6 +27,7 @@ type Flow struct {
 	Columns  []int         // target column -> input; -1: the source has none, NULL
 	Sequence []int         // inputs, compared from left to right (rule R3)
 	Types    []change.Type // of the sequence's inputs
+	Names    []string      // of them: fields of what __START_AT shows if they are several
 
 	Delete, Truncate Condition // nil: never
 
@@ -37,6 +38,10 @@ type Flow struct {
 	// or just above the sequence of the row that went (type 2 needs an instant of its
 	// own to end a version at). Otherwise it is that of the row that went.
 	OwnDelete bool
+
+	// KeepOrigin gives events their Origin, which keeps the source's memory until the
+	// batch is taken: for lanes that may set events aside by the horizon.
+	KeepOrigin bool
 }
 
 // MetaColumns are what expressions and sequences of a source with a log can name
@@ -53,9 +58,13 @@ var MetaColumns = []change.Column{
 // cannot be read, a condition that fails (rules R6, R7). Reason holds no values.
 type Bad struct {
 	Reason string
-	Row    change.Row // the source row
-	Table  *change.Table
-	At     []byte
+	At     []byte // its place in the source
+}
+
+// Origin is what the source sent of an event.
+type Origin struct {
+	Tx     *change.Tx
+	Change *change.Change
 }
 
 // Shaper makes events of one flow from changes of its relation.
@@ -69,6 +78,7 @@ type Shaper struct {
 	seq    []byte
 	tx     *change.Tx
 	meta   [5]change.Value
+	origin *Origin // of the change at work, if it is kept
 }
 
 // NewShaper makes the shaper of a flow into t.
@@ -79,8 +89,20 @@ func NewShaper(f *Flow, t *scd.Target) *Shaper {
 // Change makes the events of one change and adds them to the lane. A bad event is
 // returned and not added.
 func (s *Shaper) Change(l *Lane, tx *change.Tx, c *change.Change) (*Bad, error) {
+	return s.change(l, tx, c, s.at(tx, c.Ordinal))
+}
+
+// Again makes the events of a change that was set aside, at the place that it had:
+// they count as what they would have been then.
+func (s *Shaper) Again(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*Bad, error) {
+	return s.change(l, tx, c, append(s.slab.Take(len(at)), at...))
+}
+
+func (s *Shaper) change(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*Bad, error) {
 	f := s.flow
-	at := s.at(tx, c.Ordinal)
+	if f.KeepOrigin {
+		s.origin = &Origin{tx, c}
+	}
 	if f.Feed && c.Op != change.Insert {
 		if slices.Contains(f.Skip, c.Op) {
 			return nil, nil
@@ -114,9 +136,6 @@ func (s *Shaper) Change(l *Lane, tx *change.Tx, c *change.Change) (*Bad, error) 
 	}
 	s.in = s.withMeta(s.in, tx, c)
 	bad, err := s.row(l, s.in, at, tx.CommitTime)
-	if bad != nil {
-		bad.Row, bad.Table = c.New, c.Table
-	}
 	if bad != nil || err != nil || c.Old == nil || f.Feed {
 		return bad, err
 	}
@@ -129,19 +148,10 @@ func (s *Shaper) Change(l *Lane, tx *change.Tx, c *change.Change) (*Bad, error) 
 	return nil, nil
 }
 
-// Copied makes the event of a row of the first copy.
-func (s *Shaper) Copied(l *Lane, t *change.Table, row change.Row, at change.Position, ordinal uint64, clock time.Time) (*Bad, error) {
-	var err error
-	if s.in, err = row.Values(s.in, len(t.Columns)); err != nil {
-		return nil, fault.Corrupted("a copied row of %s: %v", t.Name, err)
-	}
-	tx := &change.Tx{End: at, CommitTime: clock}
-	s.in = s.withMeta(s.in, tx, &change.Change{Op: change.Insert, Table: t})
-	bad, err := s.row(l, s.in, AppendLog(s.slab.Take(27), at, true, ordinal, s.flow.Order), clock)
-	if bad != nil {
-		bad.Row, bad.Table = row, t
-	}
-	return bad, err
+// Copied makes the event of a row of the first copy: an insert at the copy's
+// position, which is tx's End.
+func (s *Shaper) Copied(l *Lane, tx *change.Tx, c *change.Change) (*Bad, error) {
+	return s.change(l, tx, c, AppendLog(s.slab.Take(27), tx.End, true, c.Ordinal, s.flow.Order))
 }
 
 func (s *Shaper) at(tx *change.Tx, ordinal uint64) []byte {
@@ -221,7 +231,7 @@ func (s *Shaper) row(l *Lane, in []change.Value, at []byte, commit time.Time) (*
 	if !ok {
 		return &Bad{Reason: "a key column is NULL", At: at}, nil
 	}
-	e := Event{Key: key, Place: p, Delete: remove, Start: s.start(in), Time: commit.UnixMicro()}
+	e := Event{Key: key, Place: p, Delete: remove, Start: s.start(in), Time: commit.UnixMicro(), Origin: s.origin}
 	if !remove {
 		row, bad := s.project(in, at)
 		if bad != nil {
@@ -239,19 +249,18 @@ func (s *Shaper) deleted(l *Lane, tx *change.Tx, c *change.Change, at []byte, in
 	if key == nil {
 		var ok bool
 		if key, ok = s.key(in); !ok {
-			return &Bad{Reason: "a key column is NULL", Row: c.Old, Table: c.Table, At: at}, nil
+			return &Bad{Reason: "a key column is NULL", At: at}, nil
 		}
 	}
-	e := Event{Key: key, Delete: true, Start: s.start(in), Time: tx.CommitTime.UnixMicro()}
+	e := Event{Key: key, Delete: true, Start: s.start(in), Time: tx.CommitTime.UnixMicro(), Origin: s.origin}
 	seq, bad := s.sequence(in, at)
 	if bad != nil {
-		bad.Row, bad.Table = c.Old, c.Table
 		return bad, nil
 	}
 	if s.flow.OwnDelete && oldKey == nil {
 		last, special, err := pgvalue.Timestamp(e.Start, s.flow.Types[0].Kind)
 		if err != nil || special != pgvalue.Finite {
-			return &Bad{Reason: "the sequence of the row that was deleted is no instant to end it after", Row: c.Old, Table: c.Table, At: at}, nil
+			return &Bad{Reason: "the sequence of the row that was deleted is no instant to end it after", At: at}, nil
 		}
 		us := max(since2000(tx.CommitTime), last+1)
 		e.Start.Data = pgvalue.AppendTimestamp(nil, us, pgvalue.Finite, s.flow.Types[0].Kind == change.TimestampTZ)
@@ -312,13 +321,10 @@ func (s *Shaper) start(in []change.Value) change.Value {
 		case change.Int16, change.Int32, change.Int64, change.Numeric:
 			leaf = in[c].Data
 		}
-		t.branches[s.flow.name(i)] = &tree{leaf: leaf}
+		t.branches[s.flow.Names[i]] = &tree{leaf: leaf}
 	}
 	return change.Value{State: change.AsText, Data: t.appendJSONB(nil)}
 }
-
-// name is that of a sequence column, for a sequence of several.
-func (f *Flow) name(i int) string { return fmt.Sprintf("col%d", i+1) }
 
 // project builds the target's row, with what the event does not write as Absent.
 func (s *Shaper) project(in []change.Value, at []byte) (change.Row, *Bad) {

@@ -8,17 +8,17 @@ import (
 // fold1 decides one key of a type 1 target. The row is what the newest event says,
 // column by column: each column shows what the newest event that wrote it wrote,
 // where a delete writes NULL to all (rules R13-R17, R20, R47-R49).
-func (l *Lane) fold1(d *node, events []event, held []record, w *Work, r *scd.Round) error {
+func (l *Lane) fold1(d *node, events []*event, held []*record, w *Work, r *scd.Round) error {
 	if l.partial {
 		return l.fold1Partial(d, events, held, w, r)
 	}
 	if len(events) == 0 {
 		return nil
 	}
-	e := &events[len(events)-1]
+	e := events[len(events)-1]
 	was := false // whether a row is visible now
 	if len(held) > 0 {
-		h := &held[len(held)-1]
+		h := held[len(held)-1]
 		if e.Place.Before(h.place()) {
 			return nil
 		}
@@ -50,15 +50,15 @@ type said struct {
 	kept   bool
 }
 
-func (l *Lane) fold1Partial(d *node, events []event, held []record, w *Work, r *scd.Round) error {
+func (l *Lane) fold1Partial(d *node, events []*event, held []*record, w *Work, r *scd.Round) error {
 	all := make([]said, 0, len(events)+len(held))
 	for len(events) > 0 || len(held) > 0 {
 		if len(held) == 0 || len(events) > 0 && events[0].Place.Before(held[0].place()) {
-			e := &events[0]
+			e := events[0]
 			all = append(all, said{place: e.Place, delete: e.Delete, row: e.Row, event: e})
 			events = events[1:]
 		} else {
-			h := &held[0]
+			h := held[0]
 			all = append(all, said{place: h.place(), delete: h.delete, row: h.row, record: h})
 			held = held[1:]
 		}

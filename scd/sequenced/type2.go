@@ -42,13 +42,13 @@ type version struct {
 // fold2 decides one key of a type 2 target. It walks the remembered suffix as it
 // was and as it is with the new events, by the same rules, and writes what differs
 // (rules R28-R42, R50).
-func (l *Lane) fold2(d *node, events []event, held []record, w *Work, r *scd.Round) error {
+func (l *Lane) fold2(d *node, events []*event, held []*record, w *Work, r *scd.Round) error {
 	if len(events) == 0 {
 		return nil
 	}
 	var before life
 	for len(held) > 0 && bytes.Compare(held[0].Seq, d.minSeq) < 0 {
-		h := &held[0]
+		h := held[0]
 		before = life{}
 		if !h.delete {
 			before = life{open: true, row: h.filledRow(), seq: h.Seq, from: h.start}
@@ -58,8 +58,7 @@ func (l *Lane) fold2(d *node, events []event, held []record, w *Work, r *scd.Rou
 		}
 		held = held[1:]
 	}
-	for i := range events {
-		e := &events[i]
+	for _, e := range events {
 		e.stored = stored{delete: e.Delete, row: e.Row, start: e.Start.Data}
 	}
 	l.steps[0] = l.compose(l.steps[0][:0], nil, held)
@@ -72,8 +71,8 @@ func (l *Lane) fold2(d *node, events []event, held []record, w *Work, r *scd.Rou
 		return err
 	}
 	// Events that are not the last of their step are remembered as they came.
-	for i := range events {
-		if e := &events[i]; !e.kept {
+	for _, e := range events {
+		if !e.kept {
 			l.put(w, d.key, e.Place, &e.stored, false, e.Time)
 		}
 	}
@@ -82,15 +81,15 @@ func (l *Lane) fold2(d *node, events []event, held []record, w *Work, r *scd.Rou
 }
 
 // compose groups events and records, merged in order, into steps.
-func (l *Lane) compose(out []step, events []event, held []record) []step {
+func (l *Lane) compose(out []step, events []*event, held []*record) []step {
 	for len(events) > 0 || len(held) > 0 {
 		var s step
 		if len(held) == 0 || len(events) > 0 && events[0].Place.Before(held[0].place()) {
-			e := &events[0]
+			e := events[0]
 			s = step{seq: e.Place.Seq, at: e.Place.At, start: e.Start.Data, delete: e.Delete, row: e.Row, event: e}
 			events = events[1:]
 		} else {
-			h := &held[0]
+			h := held[0]
 			s = step{seq: h.Seq, at: h.At, start: h.start, delete: h.delete, row: h.row, record: h}
 			held = held[1:]
 		}
