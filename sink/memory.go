@@ -11,14 +11,17 @@ import (
 
 // Memory is the part of a Writer that flows with a user's sequence, files and
 // quarantine need: reading back what Apply stored beside the targets. The same
-// rules of concurrency and errors hold; methods only read, except Reset and Resolve.
+// rules of concurrency and errors hold; methods only read, except Reset, StartOver and Resolve.
 //
 // What is remembered of a target is one table in schema _tailrace (rows: key,
 // sequence, place, body, tombstone, time; identity the first three, compared as
 // bytes), made by Create, and its Head. Teardown removes both.
 type Memory interface {
 	// Reset empties a sequenced target and what is remembered of it, fenced, in one
-	// durable transaction: its first copy begins again.
+	// durable transaction: its first copy begins again. Its events in quarantine are
+	// marked as resolved: those that are still bad come again with the copy. A table that
+	// this pipeline made and that no longer fits is dropped, so that Create makes it
+	// anew; a target that is not there is fine.
 	Reset(ctx context.Context, t *scd.Target) error
 
 	// Head reads what is remembered of a sequenced target as a whole; the zero Head
@@ -34,15 +37,35 @@ type Memory interface {
 	// more often. The callee may keep the memory.
 	RememberedBelow(ctx context.Context, t *scd.Target, p sequenced.Place, fn func(key []byte) error) error
 
+	// Remembers counts the records of a sequenced target's keys (not those of the empty
+	// key, which are about the target); zero where nothing is. It takes a second at
+	// most, and estimates where counting would take longer.
+	Remembers(ctx context.Context, t *scd.Target) (MemorySize, error)
+
 	// Files reads the set of files that were taken (Batch.Files of all batches).
 	Files(ctx context.Context) ([]change.File, error)
 
 	// Quarantine reads the events that were set aside and are not resolved, in the
-	// order they were set aside; flow empty: of all flows.
+	// order they were set aside; flow empty: of all flows. fn may call Apply, also with
+	// a batch that resolves what it was given.
 	Quarantine(ctx context.Context, flow string, fn func(Aside) error) error
+
+	// Unresolved counts, by flow, the events that were set aside and are not resolved.
+	Unresolved(ctx context.Context) (map[string]int64, error)
+
+	// StartOver forgets which files were taken and what is in quarantine, fenced, in one
+	// durable transaction: everything is going to come again.
+	StartOver(ctx context.Context) error
 
 	// Resolve marks events set aside as resolved, fenced, in one durable transaction.
 	Resolve(ctx context.Context, ids []int64) error
+}
+
+// MemorySize is how much is remembered of a target.
+type MemorySize struct {
+	Records    int64
+	Tombstones int64 // among them
+	Estimated  bool  // from a sample
 }
 
 // Aside is an event in quarantine.
@@ -54,5 +77,5 @@ type Aside struct {
 	Position string // where it came from, for people: a log position and ordinal, or a file and line
 	At       []byte // its place in the source, which a retry keeps
 	Time     time.Time
-	Event    []byte // JSON object of the source row
+	Event    []byte // JSON object: what the source sent, so that it can be judged again
 }

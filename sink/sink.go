@@ -117,6 +117,7 @@ type Finding struct {
 	Blocks bool   // the pipeline cannot run before this is mended
 	What   string // one sentence
 	Remedy string // exact statement where there is one
+	Reset  bool   // Memory.Reset and Create mend it, as --overwrite does
 }
 
 // Copy is the rows of one source table as a PostgreSQL COPY stream (the binary
@@ -151,6 +152,10 @@ type Batch struct {
 	Files []change.File
 	// Aside are events that a rule of their flow set aside in this batch.
 	Aside []Aside
+	// Resolved are events in quarantine that this batch applies: they are marked as
+	// resolved in its transaction. Each is named once and must not be resolved yet
+	// (else corrupt): so an event that was set aside is applied at most once.
+	Resolved []int64
 }
 
 // TargetRounds is one target's part of a batch.

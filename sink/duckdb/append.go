@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"unicode/utf8"
 	"unsafe"
 
@@ -66,6 +67,18 @@ func (c *conn) newAppender(catalog, schema, table string, cols []column, all boo
 	a.chunk = mapping.CreateDataChunk(a.types)
 	a.refresh()
 	return a, nil
+}
+
+// newTemp makes an empty temporary table and an appender on it.
+func (c *conn) newTemp(ctx context.Context, name string, cols ...column) (*appender, error) {
+	defs := make([]string, len(cols))
+	for i, col := range cols {
+		defs[i] = col.name + " " + col.typ.String()
+	}
+	if _, err := c.exec(ctx, fmt.Sprintf("CREATE OR REPLACE TEMP TABLE %s (%s)", name, strings.Join(defs, ", "))); err != nil {
+		return nil, err
+	}
+	return c.newAppender("temp", "main", name, cols, true)
 }
 
 func (a *appender) failure() error {
@@ -155,6 +168,16 @@ func (a *appender) setValid(col int) {
 // columns of our own.
 func put[T any](a *appender, col int, v T) {
 	*(*T)(unsafe.Add(a.cols[col].data, uintptr(a.row)*unsafe.Sizeof(v))) = v
+}
+
+// blob writes bytes as they are.
+func (a *appender) blob(col int, b []byte) {
+	if len(b) > inlineSize {
+		start := a.arena.open(len(b))
+		a.arena.block = append(a.arena.block, b...)
+		b = a.arena.close(start)
+	}
+	a.str(col, b)
 }
 
 // value decodes v into a column of the present row. Absent is written as NULL.

@@ -67,22 +67,51 @@ func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
 		if err != nil {
 			return err
 		}
-		for n := range t.Rounds {
-			if t.Target.Kind == scd.Type2 {
-				err = a.type2(ctx, s, &t.Rounds[n])
-			} else {
-				err = a.type1(ctx, s, &t.Rounds[n])
-			}
-			if err != nil {
-				return w.explain("write to "+t.Target.Name.String(), err)
-			}
+		if err := a.target(ctx, s, t); err != nil {
+			return w.explain("write to "+t.Target.Name.String(), err)
 		}
+	}
+	if err := a.files(ctx, b.Files); err != nil {
+		return w.explain("note the files that were taken", err)
+	}
+	if err := a.setAside(ctx, b.Aside); err != nil {
+		return w.explain("set events aside", err)
+	}
+	if err := w.resolveAll(ctx, a.conn, b.Resolved); err != nil {
+		return w.explain("resolve events in quarantine", err)
 	}
 	fault.KillPoint("rows written")
 	if b.More {
 		return nil
 	}
 	return w.commit(ctx, b)
+}
+
+// target writes one target's part of a batch.
+func (a *applier) target(ctx context.Context, s *shape, t *sink.TargetRounds) error {
+	if t.Hidden != nil {
+		if err := a.remember(ctx, s, t.Hidden); err != nil {
+			return err
+		}
+	}
+	for n := range t.Rounds {
+		var err error
+		switch {
+		case t.Target.Kind == scd.Type1:
+			err = a.type1(ctx, s, &t.Rounds[n])
+		case t.Target.Sequenced:
+			err = a.versions(ctx, s, &t.Rounds[n])
+		default:
+			err = a.type2(ctx, s, &t.Rounds[n])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if t.Hidden != nil {
+		return a.settle(ctx, s, t.Hidden)
+	}
+	return nil
 }
 
 // commit moves the mark to the batch's end and commits both.
@@ -138,14 +167,9 @@ func (a *applier) sees(n change.Name) error {
 
 func (a *applier) begin(ctx context.Context, w *Writer, more bool) error {
 	if a.conn == nil {
-		if err := w.mustOwn(); err != nil {
+		if err := a.connect(w); err != nil {
 			return err
 		}
-		c, err := w.connect()
-		if err != nil {
-			return err
-		}
-		a.w, a.conn = w, c
 	}
 	if err := w.roomLeft(); err != nil {
 		return err
@@ -155,6 +179,18 @@ func (a *applier) begin(ctx context.Context, w *Writer, more bool) error {
 		return err
 	}
 	a.open, a.inPieces, a.undo = true, more, map[string]int{}
+	return nil
+}
+
+func (a *applier) connect(w *Writer) error {
+	if err := w.mustOwn(); err != nil {
+		return err
+	}
+	c, err := w.connect()
+	if err != nil {
+		return err
+	}
+	a.w, a.conn = w, c
 	return nil
 }
 

@@ -29,6 +29,9 @@ var bookTables = [...][2]string{
 	{"positions", "pipeline VARCHAR, position VARCHAR, commit_time TIMESTAMPTZ, epoch BIGINT"},
 	{"tables", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, source_schema VARCHAR, source_table VARCHAR, source_id BIGINT, phase VARCHAR, since VARCHAR, reason VARCHAR"},
 	{"made", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR"},
+	{"heads", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, remembered VARCHAR, truncated_seq BLOB, truncated_place BLOB, horizon BLOB"},
+	{"files", "pipeline VARCHAR, relation_schema VARCHAR, relation_table VARCHAR, path VARCHAR, size BIGINT, modified TIMESTAMPTZ, checksum VARCHAR, events BIGINT"},
+	{"quarantine", "pipeline VARCHAR, id BIGINT, flow VARCHAR, target_schema VARCHAR, target_table VARCHAR, reason VARCHAR, source_position VARCHAR, place BLOB, event_time TIMESTAMPTZ, event JSON, resolved TIMESTAMPTZ"},
 	{"owners", "pipeline VARCHAR, epoch BIGINT, host VARCHAR, boot_id VARCHAR, pid BIGINT, started BIGINT, instance VARCHAR, since TIMESTAMPTZ"},
 }
 
@@ -125,7 +128,11 @@ func (w *Writer) State(ctx context.Context) (checkpoint.Mark, error) {
 }
 
 func (w *Writer) hasBook(ctx context.Context, c *conn) (bool, error) {
-	n, err := c.number(ctx, "SELECT count(*) FROM duckdb_tables() WHERE database_name = $1 AND schema_name = $2 AND table_name = 'marks'", w.catalog, bookSchema)
+	return w.hasBookTable(ctx, c, "marks")
+}
+
+func (w *Writer) hasBookTable(ctx context.Context, c *conn, name string) (bool, error) {
+	n, err := c.number(ctx, "SELECT count(*) FROM duckdb_tables() WHERE database_name = $1 AND schema_name = $2 AND table_name = $3", w.catalog, bookSchema, name)
 	return n > 0, err
 }
 
@@ -305,6 +312,15 @@ func (w *Writer) Teardown(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	err := inTransaction(ctx, w.book, func() error {
+		memories, err := w.memories(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range memories {
+			if _, err := w.book.exec(ctx, "DROP TABLE IF EXISTS "+w.bookTable(name)); err != nil {
+				return err
+			}
+		}
 		var rest int64
 		for _, t := range bookTables {
 			if _, err := w.book.run(ctx, "DELETE FROM "+w.bookTable(t[0])+" WHERE pipeline = $1", w.cfg.Pipeline); err != nil {
@@ -319,10 +335,19 @@ func (w *Writer) Teardown(ctx context.Context) error {
 		if rest > 0 {
 			return nil
 		}
-		_, err := w.book.exec(ctx, fmt.Sprintf("DROP SCHEMA %s.%s CASCADE", quote(w.catalog), quote(bookSchema)))
+		_, err = w.book.exec(ctx, fmt.Sprintf("DROP SCHEMA %s.%s CASCADE", quote(w.catalog), quote(bookSchema)))
 		return err
 	})
 	return w.explain("remove the bookkeeping", err)
+}
+
+// memories lists the tables of what this pipeline's targets remember.
+func (w *Writer) memories(ctx context.Context) (names []string, err error) {
+	err = w.book.each(ctx, func(cells []*string) error {
+		names = append(names, *cells[0])
+		return nil
+	}, "SELECT remembered FROM "+w.bookTable("heads")+" WHERE pipeline = $1", w.cfg.Pipeline)
+	return names, err
 }
 
 // inTransaction runs fn between BEGIN and COMMIT, or ROLLBACK on its error.

@@ -64,6 +64,18 @@ func (c *cells) bytes(row int) []byte {
 	return unsafe.Slice(*(**byte)(unsafe.Add(p, 8)), n)
 }
 
+func (c *cells) int64(row int) int64 { return *(*int64)(c.at(row, 8)) }
+
+func (c *cells) bool(row int) bool { return *(*byte)(c.at(row, 1)) != 0 }
+
+// blob returns a copy of a string's or blob's bytes; nil for NULL.
+func (c *cells) blob(row int) []byte {
+	if c.null(row) {
+		return nil
+	}
+	return append([]byte{}, c.bytes(row)...)
+}
+
 // text appends a value that is not NULL in PostgreSQL's text form.
 func (c *cells) text(dst []byte, row int) []byte {
 	switch c.typ.store {

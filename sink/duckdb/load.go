@@ -39,12 +39,8 @@ func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bo
 		if rows, err = w.copyRows(ctx, c, s, in); err != nil {
 			return err
 		}
-		n, err := c.number(ctx, "SELECT count(*) FROM "+w.bookTable("marks")+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
-		if err != nil {
+		if err := w.stillOurs(ctx, c); err != nil {
 			return err
-		}
-		if n != 1 {
-			return w.fenced()
 		}
 		return w.saveTable(ctx, c, done)
 	})

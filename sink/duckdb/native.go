@@ -313,6 +313,19 @@ func (c *conn) each(ctx context.Context, fn func(cells []*string) error, text st
 	return r.err
 }
 
+// blob runs a statement whose result is one BLOB; nil for NULL.
+func (c *conn) blob(ctx context.Context, text string) (b []byte, err error) {
+	r, err := c.query(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	for r.next() {
+		b = r.cols[0].blob(0)
+	}
+	return b, r.err
+}
+
 // number runs a statement whose result is one number.
 func (c *conn) number(ctx context.Context, text string, args ...any) (n int64, err error) {
 	r, err := c.query(ctx, text, args...)

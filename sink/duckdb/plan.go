@@ -11,6 +11,7 @@ import (
 	"tailrace/internal/change/pgvalue"
 	"tailrace/internal/fault"
 	"tailrace/scd"
+	"tailrace/scd/sequenced"
 	"tailrace/sink"
 )
 
@@ -38,8 +39,21 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 	}
 	p.Problems = append(findings(t), w.twins(t)...)
 	if !exists {
-		p.DDL = w.createStatements(t, true)
+		p.DDL = append(w.createTarget(t, true), w.createMemory(t)...)
 		return p, nil
+	}
+	remembers, err := w.remembers(ctx, t.Name)
+	if err != nil {
+		return p, err
+	}
+	memory := func() {
+		switch {
+		case t.Sequenced && !remembers:
+			p.DDL = append(p.DDL, w.createMemory(t)...)
+		case !t.Sequenced && remembers:
+			// The ordered lane will not keep it up to date.
+			p.DDL = append(p.DDL, "DROP TABLE "+w.memoryTable(t.Name)+";")
+		}
 	}
 	rel, err := w.look(ctx, w.book, t.Name)
 	if err != nil {
@@ -54,7 +68,8 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		if err != nil {
 			return p, w.explain("look for schema "+schemaOf(t.Name), err)
 		}
-		p.DDL = w.createStatements(t, missing)
+		p.DDL = w.createTarget(t, missing)
+		memory()
 		return p, nil
 	}
 	p.Exists = true
@@ -73,8 +88,18 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		return p, err
 	}
 	w.compare(&p, t, &rel, ours)
+	if t.Sequenced && !remembers && p.Rows {
+		p.Problems = append(p.Problems, sink.Finding{Blocks: true, Reset: true,
+			What:   fmt.Sprintf("target %s holds rows, but nothing is remembered of the events that made them", t.Name),
+			Remedy: overwrite})
+		return p, nil
+	}
+	memory()
 	return p, nil
 }
+
+// overwrite is the remedy for a target that must begin again.
+const overwrite = "tailrace run --overwrite (it empties the target and copies it again)"
 
 // findings are what stands against a target whatever the file holds.
 func findings(t *scd.Target) []sink.Finding {
@@ -144,7 +169,7 @@ func wantedNames(t *scd.Target) []string {
 func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation, ours bool) {
 	name := w.qualify(rel.schema, rel.table)
 	block := func(remedy, format string, args ...any) {
-		p.Problems = append(p.Problems, sink.Finding{Blocks: true, What: fmt.Sprintf(format, args...), Remedy: remedy})
+		p.Problems = append(p.Problems, sink.Finding{Blocks: true, What: fmt.Sprintf(format, args...), Remedy: remedy, Reset: ours && t.Sequenced})
 	}
 	if rel.table != t.Name.Table || rel.schema != schemaOf(t.Name) {
 		block("give the flow another target, or rename the table: DuckDB does not tell names apart that differ only by case",
@@ -166,6 +191,9 @@ func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation, ours bool) 
 		switch {
 		case ok && !there.typ.takes(col.Type):
 			block(retype(name, col.Name, typeFor(col.Type)), "column %s of target %s has type %s, which cannot hold every %s", quote(col.Name), t.Name, there.spelling, col.Type.Name)
+		case ok && ours && t.Sequenced && there.nullable == col.Key:
+			// The keys are others than those it was made with; with a primary key they count.
+			block(overwrite, "target %s was made with another key: column %s was %s of it", t.Name, quote(col.Name), map[bool]string{true: "no part", false: "a part"}[col.Key])
 		case ok:
 		case rel.twin(col.Name) != "":
 			block(fmt.Sprintf("ALTER TABLE %s RENAME COLUMN %s TO %s;", name, quote(rel.twin(col.Name)), quote(col.Name)),
@@ -180,11 +208,14 @@ func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation, ours bool) 
 		}
 	}
 	if t.Kind == scd.Type2 {
-		for _, c := range []string{scd.StartColumn, scd.EndColumn} {
-			wanted[c] = true
-			tc := timeColumn(c)
-			if there, _ := rel.find(c); there.typ != tc.typ {
-				block(retype(name, c, tc.typ), "column %s of target %s has type %s", quote(c), t.Name, there.spelling)
+		for _, c := range boundColumns(t) {
+			wanted[c.name] = true
+			if there, _ := rel.find(c.name); there.typ != c.typ {
+				remedy := retype(name, c.name, c.typ)
+				if t.Sequenced {
+					remedy = overwrite
+				}
+				block(remedy, "column %s of target %s has type %s, the flow's is %s", quote(c.name), t.Name, there.spelling, c.typ)
 			}
 		}
 	}
@@ -215,8 +246,20 @@ func (w *Writer) made(ctx context.Context, schema, table string) (bool, error) {
 	return n > 0, w.explain("read the bookkeeping", err)
 }
 
-// createStatements makes the table, and its schema where asked.
-func (w *Writer) createStatements(t *scd.Target, schema bool) []string {
+// createMemory makes the table of what is remembered of a sequenced target.
+func (w *Writer) createMemory(t *scd.Target) []string {
+	if !t.Sequenced {
+		return nil
+	}
+	name := quote(bookSchema) + "." + quote(memoryName(w.cfg.Pipeline, t.Name))
+	if w.catalog != "" {
+		name = w.memoryTable(t.Name)
+	}
+	return []string{fmt.Sprintf("CREATE TABLE %s (\n  %s\n);", name, strings.ReplaceAll(memoryColumns, ", ", ",\n  "))}
+}
+
+// createTarget makes the table, and its schema where asked.
+func (w *Writer) createTarget(t *scd.Target, schema bool) []string {
 	name := quote(schemaOf(t.Name)) + "." + quote(t.Name.Table)
 	if w.catalog != "" {
 		name = w.qualify(schemaOf(t.Name), t.Name.Table)
@@ -242,8 +285,8 @@ func (w *Writer) createStatements(t *scd.Target, schema bool) []string {
 		cols = append(cols, def)
 	}
 	if t.Kind == scd.Type2 {
-		tz := columnType{store: asTimestampTZ}.String()
-		cols = append(cols, "  "+startColumn+" "+tz+" NOT NULL", "  "+endColumn+" "+tz)
+		bound := startColumnOf(t).typ.String()
+		cols = append(cols, "  "+startColumn+" "+bound+" NOT NULL", "  "+endColumn+" "+bound)
 		keys = append(keys, startColumn)
 	}
 	if w.cfg.PrimaryKey && !t.AppendOnly && len(keys) > 0 {
@@ -278,12 +321,27 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 				return err
 			}
 		}
-		if p.Exists {
-			return nil
+		if err := w.noteMemory(ctx, t); err != nil || p.Exists {
+			return err
 		}
 		_, err := w.book.run(ctx, "INSERT INTO "+w.bookTable("made")+" VALUES ($1, $2, $3)", w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
 		return err
 	})
 	w.touched(t.Name)
 	return w.explain("create target "+t.Name.String(), err)
+}
+
+// noteMemory makes the head's row agree with the memory's table: a row for a
+// sequenced target, none for another.
+func (w *Writer) noteMemory(ctx context.Context, t *scd.Target) error {
+	const which = " WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3"
+	if !t.Sequenced {
+		_, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("heads")+which, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
+		return err
+	}
+	n, err := w.book.number(ctx, "SELECT count(*) FROM "+w.bookTable("heads")+which, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
+	if err != nil || n > 0 {
+		return err
+	}
+	return w.insertMemory(ctx, w.book, t.Name, sequenced.Head{})
 }

@@ -25,7 +25,8 @@ type shape struct {
 	name   string   // quoted, with catalogue and schema: a schema may be named like the file
 	cols   []column // the data columns in target order, with the file's types
 	keys   []int
-	exact  bool // the table has these columns, in this order, and no others
+	memory string // quoted like name: what is remembered of a sequenced target
+	exact  bool   // the table has these columns, in this order, and no others
 }
 
 // quote makes an identifier.
@@ -112,7 +113,7 @@ func (w *Writer) shape(ctx context.Context, t *scd.Target) (*shape, error) {
 	if !rel.exists {
 		return nil, fault.Refuse("run it again: a missing target is created at start", "target %s is not in %s", t.Name, w.cfg.Path)
 	}
-	s := &shape{target: t, schema: rel.schema, table: rel.table, name: w.qualify(rel.schema, rel.table), keys: t.Keys()}
+	s := &shape{target: t, schema: rel.schema, table: rel.table, name: w.qualify(rel.schema, rel.table), keys: t.Keys(), memory: w.memoryTable(t.Name)}
 	for i := range t.Columns {
 		c := &t.Columns[i]
 		there, ok := rel.find(c.Name)
@@ -148,9 +149,22 @@ func retype(table, col string, t columnType) string {
 	return fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET DATA TYPE %s;", table, quote(col), t)
 }
 
-// timeColumn describes one of the two columns that type 2 adds.
-func timeColumn(name string) column {
-	return column{name: name, source: change.Type{Kind: change.TimestampTZ, Name: "timestamp with time zone"}, typ: columnType{store: asTimestampTZ}}
+// startColumnOf describes the column that type 2 adds for a version's start: the
+// user's sequence, or the commit time.
+func startColumnOf(t *scd.Target) column {
+	source := change.Type{Kind: change.TimestampTZ, Name: "timestamp with time zone"}
+	if t.Sequence != nil {
+		source = *t.Sequence
+	}
+	return column{name: scd.StartColumn, source: source, typ: typeFor(source)}
+}
+
+// boundColumns are the two columns that type 2 adds.
+func boundColumns(t *scd.Target) []column {
+	start := startColumnOf(t)
+	end := start
+	end.name = scd.EndColumn
+	return []column{start, end}
 }
 
 // loadColumns are the columns of a copy: the data columns and, of type 2, start
@@ -158,7 +172,7 @@ func timeColumn(name string) column {
 func (s *shape) loadColumns() []column {
 	cols := append([]column(nil), s.cols...)
 	if s.target.Kind == scd.Type2 {
-		cols = append(cols, timeColumn(scd.StartColumn), timeColumn(scd.EndColumn))
+		cols = append(cols, boundColumns(s.target)...)
 	}
 	return cols
 }

@@ -28,14 +28,7 @@ type stage struct {
 // extra ones, and an appender on it.
 func (a *applier) newStage(ctx context.Context, s *shape, name string, extra ...column) (*stage, error) {
 	cols := append(s.stageColumns(), extra...)
-	defs := make([]string, len(cols))
-	for i, c := range cols {
-		defs[i] = c.name + " " + c.typ.String()
-	}
-	if _, err := a.conn.exec(ctx, fmt.Sprintf("CREATE OR REPLACE TEMP TABLE %s (%s)", name, strings.Join(defs, ", "))); err != nil {
-		return nil, err
-	}
-	ap, err := a.conn.newAppender("temp", "main", name, cols, true)
+	ap, err := a.conn.newTemp(ctx, name, cols...)
 	if err != nil {
 		return nil, err
 	}

@@ -45,6 +45,8 @@ type applier struct {
 	open   bool     // a transaction waits for its next piece
 	broken bool
 
+	known    map[change.Name]*knowledge
+	shuffled bool     // the last lookups of a history were mostly of events that come late
 	recorded []*shape // type 2 targets with a record of what the open source transaction has changed
 
 	batch  pgconn.Batch
@@ -78,6 +80,8 @@ func (e *jobError) Unwrap() error { return e.err }
 // errMarkMissed: the mark's row is not where it was, or not ours any more.
 var errMarkMissed = errors.New("the pipeline's mark is not where it was")
 
+var errBroken = errors.New("an earlier batch failed: the destination must be opened again")
+
 // Apply writes one batch.
 func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 	epoch, err := w.owned()
@@ -86,7 +90,7 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 	}
 	a := &w.apply
 	if a.broken {
-		return errors.New("an earlier batch failed: the destination must be opened again")
+		return errBroken
 	}
 	known := a.s != nil
 	err = a.run(ctx, epoch, b)
@@ -115,7 +119,7 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 
 func (a *applier) close(ctx context.Context) {
 	a.s.close(ctx)
-	a.s, a.open, a.shapes, a.staged, a.recorded = nil, false, nil, nil, nil
+	a.s, a.open, a.shapes, a.staged, a.recorded, a.known = nil, false, nil, nil, nil, nil
 	a.reset()
 }
 
@@ -154,12 +158,12 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 	}
 	pieces := !b.First || b.More
 	for i := range b.Targets {
-		t := &b.Targets[i]
-		for r := range t.Rounds {
-			if err := a.round(ctx, shapes[i], t.Binary, &t.Rounds[r], pieces); err != nil {
-				return err
-			}
+		if err := a.target(ctx, shapes[i], &b.Targets[i], pieces); err != nil {
+			return err
 		}
+	}
+	if err := a.asides(ctx, b); err != nil {
+		return err
 	}
 	if b.More {
 		return a.flush(ctx)
@@ -184,12 +188,30 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 	return nil
 }
 
+// target carries out one target's part of a batch on the long road.
+func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, pieces bool) error {
+	if t.Hidden != nil {
+		if err := a.work(ctx, sh, form(t.Binary), t.Hidden); err != nil {
+			return err
+		}
+	}
+	for r := range t.Rounds {
+		if err := a.round(ctx, sh, t.Binary, &t.Rounds[r], pieces); err != nil {
+			return err
+		}
+	}
+	if t.Hidden != nil {
+		return a.workAfter(ctx, sh, t.Hidden)
+	}
+	return nil
+}
+
 func (a *applier) connect(ctx context.Context) error {
 	s, err := a.w.connect(ctx, descend)
 	if err != nil {
 		return err
 	}
-	a.s, a.shapes = s, map[change.Name]*shape{}
+	a.s, a.shapes, a.known = s, map[change.Name]*shape{}, map[change.Name]*knowledge{}
 	a.w.mayReplicate(ctx, s)
 	return nil
 }
@@ -219,10 +241,17 @@ func (a *applier) shape(ctx context.Context, t *scd.Target) (*shape, error) {
 	return sh, nil
 }
 
-// short reports whether a batch can take the short road.
+// short reports whether a batch can take the short road. What a sequenced target
+// remembers cannot: what must be there is counted before the commit.
 func short(b *sink.Batch, shapes []*shape) bool {
+	if len(b.Files)+len(b.Aside)+len(b.Resolved) > 0 {
+		return false
+	}
 	rows, bytes := 0, 0
 	for i := range b.Targets {
+		if b.Targets[i].Target.Sequenced {
+			return false
+		}
 		for r := range b.Targets[i].Rounds {
 			rd := &b.Targets[i].Rounds[r]
 			rows += rd.Size()
@@ -423,7 +452,11 @@ func (a *applier) flush(ctx context.Context) error {
 			break
 		}
 		if j.rows >= 0 && tag.RowsAffected() != j.rows && failed == nil {
-			failed = fault.Corrupted("%s %s: %d rows were to be there, %d are", j.doing, j.sh.label(), j.rows, tag.RowsAffected())
+			doing := j.doing
+			if j.sh != nil {
+				doing += " " + j.sh.label()
+			}
+			failed = fault.Corrupted("%s: %d rows were to be there, %d are", doing, j.rows, tag.RowsAffected())
 		}
 		done++
 	}
@@ -534,61 +567,6 @@ func (a *applier) pushPatches(ctx context.Context, sh *shape, f form, rows []cha
 		if err := a.push(ctx, sh.sql(rowPatch), append(a.params, bits.Data), f, job{doing: "patch rows of", sh: sh, rows: -1, exact: true}); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// deletes pushes the deletion of a round's Deletes and of its moves' old keys.
-func (a *applier) deletes(ctx context.Context, sh *shape, f form, r *scd.Round) error {
-	keys := r.Deletes
-	if len(r.Moves) > 0 {
-		keys = make([]scd.Key, 0, len(r.Deletes)+len(r.Moves))
-		keys = append(keys, r.Deletes...)
-		for i := range r.Moves {
-			keys = append(keys, r.Moves[i].Old)
-		}
-	}
-	j := job{doing: "delete from", sh: sh, rows: -1}
-	nested := slices.ContainsFunc(sh.keys, func(k int) bool { return sh.columns[k].nested })
-	if len(keys) < 2 || nested {
-		for _, key := range keys {
-			var err error
-			if a.keyValues, err = key.Values(a.keyValues, len(sh.keys)); err != nil {
-				return torn(sh, err)
-			}
-			a.params = a.params[:0]
-			for _, v := range a.keyValues {
-				p, err := param(v, f)
-				if err != nil {
-					return err
-				}
-				a.params = append(a.params, p)
-			}
-			if err := a.push(ctx, sh.sql(rowDelete), a.params, f, j); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for len(keys) > 0 {
-		n, bytes := 0, 0
-		for n < len(keys) && n < keysMax && bytes < keyBytes {
-			bytes += len(keys[n])
-			n++
-		}
-		a.params, a.array = a.params[:0], a.array[:0]
-		for k := range sh.keys {
-			from := len(a.array)
-			var err error
-			if a.array, err = appendKeyArray(a.array, keys[:n], k, &sh.columns[sh.keys[k]], bool(f)); err != nil {
-				return fmt.Errorf("%s: %w", sh.label(), err)
-			}
-			a.params = append(a.params, a.array[from:len(a.array):len(a.array)])
-		}
-		if err := a.push(ctx, sh.sql(keysDelete), a.params, f, j); err != nil {
-			return err
-		}
-		keys = keys[n:]
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,9 @@ import (
 
 // The bookkeeping: schema _tailrace, one row of marks and at most one of owners
 // for each pipeline, one of tables for each of its targets; made lists the
-// targets that we created.
+// targets that we created. sequenced names, of each target with a user's sequence,
+// the table of its records, and holds its head; files are those that were taken
+// (modified in ns since the Unix epoch), quarantine the events set aside.
 const bookSQL = `
 CREATE SCHEMA IF NOT EXISTS _tailrace;
 CREATE TABLE IF NOT EXISTS _tailrace.marks (
@@ -55,9 +58,44 @@ CREATE TABLE IF NOT EXISTS _tailrace.made (
   target_schema text NOT NULL,
   target_table text NOT NULL,
   PRIMARY KEY (target_schema, target_table)
+);
+CREATE TABLE IF NOT EXISTS _tailrace.sequenced (
+  pipeline text NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  records text NOT NULL,
+  truncated_seq bytea,
+  truncated_at bytea,
+  horizon bytea,
+  PRIMARY KEY (pipeline, target_schema, target_table)
+);
+CREATE TABLE IF NOT EXISTS _tailrace.files (
+  pipeline text NOT NULL,
+  relation_schema text NOT NULL,
+  relation_table text NOT NULL,
+  path text NOT NULL,
+  size bigint NOT NULL,
+  modified bigint NOT NULL,
+  checksum text NOT NULL,
+  rows bigint NOT NULL,
+  PRIMARY KEY (pipeline, relation_schema, relation_table, path)
+);
+CREATE TABLE IF NOT EXISTS _tailrace.quarantine (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  pipeline text NOT NULL,
+  flow text NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  reason text NOT NULL,
+  position text NOT NULL,
+  at bytea NOT NULL,
+  time timestamptz NOT NULL,
+  event text NOT NULL,
+  resolved timestamptz
 );`
 
-var bookTables = []string{"marks", "owners", "tables", "made"}
+// bookTables are the tables that are there once, with a column pipeline in each.
+var bookTables = []string{"marks", "owners", "tables", "made", "sequenced", "files", "quarantine"}
 
 const (
 	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not
@@ -98,21 +136,21 @@ func (w *Writer) sideSession(ctx context.Context) (*session, error) {
 // ensureBook makes the bookkeeping where it is missing. Looking first lets a user
 // without the right to create schemas use what an administrator has made.
 func ensureBook(ctx context.Context, s *session) error {
-	rows, err := s.query(ctx, `SELECT count(*) FROM unnest($1::text[]) AS n WHERE to_regclass('_tailrace.' || n) IS NOT NULL`, bookTables)
-	if err != nil {
+	there, err := bookTablesThere(ctx, s)
+	if err != nil || len(there) == len(bookTables) {
 		return err
-	}
-	if num(rows[0][0]) == int64(len(bookTables)) {
-		return nil
 	}
 	// Two pipelines that start at once would collide in the catalogue.
 	sql := fmt.Sprintf("BEGIN; SELECT pg_advisory_xact_lock(%d);%s COMMIT", lockNumber("", "book"), bookSQL)
 	if err := s.exec(ctx, sql); err != nil {
 		s.exec(ctx, "ROLLBACK")
 		if stateOf(err) == notPermitted {
-			who, e := s.query(ctx, "SELECT current_user, current_database()")
+			who, e := s.query(ctx, "SELECT current_user, current_database(), to_regnamespace('_tailrace') IS NOT NULL")
 			if e != nil {
 				return e
+			}
+			if str(who[0][2]) == "t" {
+				return fault.Refuse(grantBookSQL(str(who[0][0])), "user %s may not make tables in schema _tailrace, which hold the pipeline's position", str(who[0][0]))
 			}
 			return fault.Refuse(fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s;", quote(str(who[0][1])), quote(str(who[0][0]))),
 				"user %s may not make schema _tailrace and its tables, which hold the pipeline's position", str(who[0][0]))
@@ -120,6 +158,21 @@ func ensureBook(ctx context.Context, s *session) error {
 		return err
 	}
 	return nil
+}
+
+func grantBookSQL(user string) string {
+	return fmt.Sprintf("GRANT USAGE, CREATE ON SCHEMA _tailrace TO %s;", quote(user))
+}
+
+// bookTablesThere are those of bookTables that have been made: by an earlier version
+// not all.
+func bookTablesThere(ctx context.Context, s *session) ([]string, error) {
+	rows, err := s.query(ctx, `SELECT n FROM unnest($1::text[]) AS n WHERE to_regclass('_tailrace.' || n) IS NOT NULL`, bookTables)
+	var there []string
+	for _, r := range rows {
+		there = append(there, str(r[0]))
+	}
+	return there, err
 }
 
 // State reads the mark.
@@ -255,34 +308,52 @@ func (w *Writer) Teardown(ctx context.Context) error {
 			return w.explain(ctx, err, "remove the bookkeeping", nil)
 		}
 	}
-	sql := "BEGIN;"
-	for _, table := range bookTables {
-		sql += fmt.Sprintf("DELETE FROM _tailrace.%s WHERE pipeline = %s;", table, literal(w.cfg.Pipeline))
-	}
-	err = s.exec(ctx, sql+"COMMIT")
-	if missingBook(err) {
-		s.exec(ctx, "ROLLBACK")
-		return nil
-	}
-	if err != nil {
-		return w.explain(ctx, err, "remove the bookkeeping", nil)
-	}
-	// The last pipeline takes the schema with it, unless it holds what is not ours.
-	rows, err := s.query(ctx, `SELECT (SELECT count(*) FROM _tailrace.marks) + (SELECT count(*) FROM _tailrace.owners) + (SELECT count(*) FROM _tailrace.tables) + (SELECT count(*) FROM _tailrace.made)`)
-	if err != nil {
-		return w.explain(ctx, err, "remove the bookkeeping", nil)
-	}
-	if num(rows[0][0]) > 0 {
-		return nil
-	}
-	if err := s.exec(ctx, "DROP TABLE _tailrace.marks, _tailrace.owners, _tailrace.tables, _tailrace.made"); err != nil {
-		if stateOf(err) == notPermitted {
-			return nil // an administrator made them; they are empty
+	if err := w.teardown(ctx, s); err != nil {
+		if !s.conn.IsClosed() {
+			s.exec(ctx, "ROLLBACK")
 		}
 		return w.explain(ctx, err, "remove the bookkeeping", nil)
 	}
+	return nil
+}
+
+func (w *Writer) teardown(ctx context.Context, s *session) error {
+	there, err := bookTablesThere(ctx, s)
+	if err != nil || len(there) == 0 {
+		return err
+	}
+	sql := "BEGIN;"
+	if slices.Contains(there, "sequenced") {
+		rows, err := s.query(ctx, "SELECT records FROM _tailrace.sequenced WHERE pipeline = $1", w.cfg.Pipeline)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			sql += fmt.Sprintf("DROP TABLE IF EXISTS %s;", recordsTable(str(r[0])))
+		}
+	}
+	var counts, names []string
+	for _, table := range there {
+		table = "_tailrace." + table
+		sql += fmt.Sprintf("DELETE FROM %s WHERE pipeline = %s;", table, literal(w.cfg.Pipeline))
+		counts, names = append(counts, fmt.Sprintf("(SELECT count(*) FROM %s)", table)), append(names, table)
+	}
+	if err := s.exec(ctx, sql+"COMMIT"); err != nil {
+		return err
+	}
+	// The last pipeline takes the schema with it, unless it holds what is not ours.
+	rows, err := s.query(ctx, "SELECT "+strings.Join(counts, " + "))
+	if err != nil || num(rows[0][0]) > 0 {
+		return err
+	}
+	if err := s.exec(ctx, "DROP TABLE "+strings.Join(names, ", ")); err != nil {
+		if stateOf(err) == notPermitted {
+			return nil // an administrator made them; they are empty
+		}
+		return err
+	}
 	if err := s.exec(ctx, "DROP SCHEMA _tailrace"); err != nil && stateOf(err) != notPermitted && stateOf(err) != "2BP01" {
-		return w.explain(ctx, err, "remove the bookkeeping", nil)
+		return err
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 //	k, n    number of the step's key in the round, number of the step (type 2)
 //	x       the step is a close
 //	lo, lov, nlo, nlov   Lo and LoVoid of this step, and of the next one
+//	st, en  start and end of a version (sequenced type 2)
 //
 // They carry the target's types without length or domain: what a column demands
 // is demanded once, when its row is written.
@@ -259,14 +260,25 @@ func copyInto(table, list string, binary bool) string {
 // createStageSQL makes the stage; its rows go with each transaction.
 func (sh *shape) createStageSQL() string {
 	cols := "a bytea, "
-	if sh.target.Kind == scd.Type2 {
+	switch {
+	case sh.target.Kind == scd.Type2 && sh.target.Sequenced:
+		cols += fmt.Sprintf("st %s, en %[1]s, ", sh.start.base)
+	case sh.target.Kind == scd.Type2:
 		cols = "k integer, n integer, x boolean, lo timestamptz, lov timestamptz, nlo timestamptz, nlov timestamptz, " + cols
-	} else {
+	default:
 		cols = "g smallint, " + cols
 	}
 	cols += each(len(sh.keys), "", func(k int) string { return originColumn(k) + " " + sh.columns[sh.keys[k]].base + ", " })
 	cols += each(len(sh.columns), ", ", func(i int) string { return stageColumn(i) + " " + sh.columns[i].base })
 	return fmt.Sprintf("CREATE TEMPORARY TABLE %s (%s) ON COMMIT DELETE ROWS", sh.stage.name, cols)
+}
+
+// stageStart is the stage's columns that hold a version's start and end.
+func (sh *shape) stageStart() string {
+	if sh.target.Sequenced {
+		return "st, en"
+	}
+	return "lo, nlo"
 }
 
 // stageList is the column list of a COPY into the stage. Absence and origin are

@@ -26,6 +26,7 @@ func goldenShapes() map[string]*shape {
 			}
 		}
 		sh.target.AppendOnly = len(sh.keys) == 0
+		sh.start = of(scd.StartColumn, "timestamp with time zone", false, false)
 		return sh
 	}
 	id := of("id", "bigint", true, false)
@@ -34,6 +35,15 @@ func goldenShapes() map[string]*shape {
 	note := of("select", "text", false, false)
 	double := of("double", "integer", false, false)
 	double.generated = true
+	sequenced := func(sequence string, sh *shape) *shape {
+		sh.target.Sequenced, sh.records = true, recordsTable(recordsName("shop", sh.target.Name))
+		sh.target.Sequence = &change.Type{Kind: change.Int64}
+		if sequence == "text" {
+			sh.target.Sequence = &change.Type{Kind: change.Text}
+		}
+		sh.start = of(scd.StartColumn, sequence, false, false)
+		return sh
+	}
 	always := shaped(scd.Type1, id, total)
 	always.identityAlways = true
 	return map[string]*shape{
@@ -45,6 +55,9 @@ func goldenShapes() map[string]*shape {
 		"append-only":     shaped(scd.Type1, total, note),
 		"type2":           shaped(scd.Type2, id, total),
 		"type2-untracked": shaped(scd.Type2, at, total, note, id),
+		"sequenced1":      sequenced("", shaped(scd.Type1, id, total)),
+		"sequenced2":      sequenced("bigint", shaped(scd.Type2, at, total, id)),
+		"sequenced2-text": sequenced("text", shaped(scd.Type2, id, double)),
 	}
 }
 
@@ -58,7 +71,7 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 		for _, c := range sh.columns {
 			types = append(types, destinationType{name: c.base})
 		}
-		say("create", createSQL(sh.target.Name, sh.target, types))
+		say("create", createSQL(sh.target.Name, sh.target, types, destinationType{name: sh.start.base}))
 		say("copy binary", sh.copySQL(true))
 		say("copy text", sh.copySQL(false))
 		say("truncate", sh.truncateSQL())
@@ -66,12 +79,38 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 		if !sh.target.AppendOnly {
 			say("add key", addKeySQL(sh.target.Name, sh.target))
 			say("stage", sh.createStageSQL())
+		}
+		if !sh.target.AppendOnly && !sh.target.Sequenced {
 			for _, gaps := range []bool{false, true} {
 				say(fmt.Sprintf("copy into stage, gaps %v", gaps), copyInto(sh.stage.name, sh.stageList(gaps, false), true))
 			}
 		}
+		if sh.target.Sequenced {
+			for _, sql := range createRecordsSQL(recordsName("shop", sh.target.Name), sh.target.Kind) {
+				say("create records", sql)
+			}
+			say("look up", lookupSQL(sh.records))
+			if sh.target.Kind == scd.Type2 {
+				say("look up the newest", newestSQL(sh.records))
+				say("look up suffixes", suffixSQL(sh.records))
+			}
+			say("keys below", belowSQL(sh.records))
+			say("keys without a record", orphansSQL(sh.records, bytesLiteral([]byte{0, 255}), bytesLiteral(nil)))
+			say("truncate records", truncateRecordsSQL(sh.records))
+			say("remove records", removeRecordsSQL(sh.records))
+			say("put records", putRecordsSQL(sh.records, sh.target.Kind))
+			if sh.target.Kind == scd.Type1 {
+				say("move records", moveRecordsSQL(sh.records))
+			}
+			say("forget", forgetSQL(sh.records))
+		}
 		switch {
 		case sh.target.AppendOnly:
+		case sh.target.Kind == scd.Type2 && sh.target.Sequenced:
+			say("end versions", sh.endVersionsSQL())
+			say("drop versions", sh.dropVersionsSQL())
+			say("begin a version", sh.sql(rowBegin))
+			say("begin staged versions", sh.beginStagedSQL())
 		case sh.target.Kind == scd.Type1:
 			say("row patch", sh.sql(rowPatch))
 			say("row delete", sh.sql(rowDelete))
@@ -100,7 +139,7 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("undo all, forget", forget)
 			say("undo all, restore", restore)
 		}
-		for _, i := range invariants(sh.name, sh.target) {
+		for _, i := range invariants(sh.name, sh.target, startOrder{typ: sh.start.base}) {
 			say("invariant: "+i.what, i.sql)
 		}
 		path := filepath.Join("testdata", "sql", name+".sql")

@@ -229,6 +229,16 @@ func (s *scratch) int4(n int32) change.Value {
 	return s.value(from)
 }
 
+func (s *scratch) int8(n int64) change.Value {
+	from := len(s.buf)
+	if s.binary {
+		s.buf = binary.BigEndian.AppendUint64(s.buf, uint64(n))
+	} else {
+		s.buf = strconv.AppendInt(s.buf, n, 10)
+	}
+	return s.value(from)
+}
+
 func (s *scratch) bool(b bool) change.Value {
 	from := len(s.buf)
 	switch {
@@ -299,56 +309,6 @@ func (s *scratch) noAbsence(n int) change.Value {
 		}
 	}
 	return s.value(from)
-}
-
-// appendKeyArray makes one array of many keys' column number k, as a parameter.
-func appendKeyArray(dst []byte, keys []change.Row, k int, c *column, binaryForm bool) ([]byte, error) {
-	if binaryForm {
-		// PostgreSQL's array_send: dimensions, has-nulls, element type, then length
-		// and lower bound of the only dimension.
-		dst = binary.BigEndian.AppendUint32(dst, 1)
-		dst = binary.BigEndian.AppendUint32(dst, 0)
-		dst = binary.BigEndian.AppendUint32(dst, c.baseOID)
-		dst = binary.BigEndian.AppendUint32(dst, uint32(len(keys)))
-		dst = binary.BigEndian.AppendUint32(dst, 1)
-	} else {
-		dst = append(dst, '{')
-	}
-	for at, key := range keys {
-		var v change.Value
-		var err error
-		rest := key
-		for range k + 1 {
-			if v, rest, err = rest.Next(); err != nil {
-				return nil, fault.Corrupted("key column %s: %v", c.plain, err)
-			}
-		}
-		switch {
-		case v.State != change.Binary && v.State != change.AsText:
-			return nil, fault.Corrupted("key column %s of a row has no value", c.plain)
-		case binaryForm != (v.State == change.Binary):
-			return nil, formError(binaryForm)
-		case binaryForm:
-			dst = binary.BigEndian.AppendUint32(dst, uint32(len(v.Data)))
-			dst = append(dst, v.Data...)
-		default:
-			if at > 0 {
-				dst = append(dst, ',')
-			}
-			dst = append(dst, '"')
-			for _, b := range v.Data {
-				if b == '"' || b == '\\' {
-					dst = append(dst, '\\')
-				}
-				dst = append(dst, b)
-			}
-			dst = append(dst, '"')
-		}
-	}
-	if !binaryForm {
-		dst = append(dst, '}')
-	}
-	return dst, nil
 }
 
 // torn says which table's row image could not be read.

@@ -71,7 +71,7 @@ func (w *Writer) copyIn(ctx context.Context, s *session, sh *shape, in sink.Copy
 		sh.stage = newStage(0)
 		list := each(len(sh.columns), ", ", stageColumn)
 		if sh.target.Kind == scd.Type2 {
-			list += ", lo, nlo"
+			list += ", " + sh.stageStart()
 		}
 		if err := s.exec(ctx, sh.createStageSQL()); err != nil {
 			return 0, err
@@ -89,7 +89,7 @@ func (w *Writer) copyIn(ctx context.Context, s *session, sh *shape, in sink.Copy
 		from := sh.join(all, sentColumn)
 		list := sh.columnList()
 		if sh.target.Kind == scd.Type2 {
-			from, list = from+", s.lo, s.nlo", list+", "+startColumn+", "+endColumn
+			from, list = from+", "+sh.stageStart(), list+", "+startColumn+", "+endColumn
 		}
 		if err := s.exec(ctx, fmt.Sprintf("INSERT INTO %s (%s)%s SELECT %s FROM %s AS s", sh.name, list, sh.overriding(), from, sh.stage.name)); err != nil {
 			return 0, err

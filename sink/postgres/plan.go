@@ -34,9 +34,9 @@ func (w *Writer) Plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		return sink.Plan{}, err
 	}
 	defer s.close(ctx)
-	p, later, err := w.plan(ctx, s, t)
-	p.DDL = append(p.DDL, later...)
-	return p, err
+	d, err := w.plan(ctx, s, t)
+	d.DDL = slices.Concat(d.DDL, d.memory, d.later)
+	return d.Plan, err
 }
 
 // Create makes the target or adds what it lacks.
@@ -50,21 +50,28 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 		return err
 	}
 	defer s.close(ctx)
-	p, _, err := w.plan(ctx, s, t)
+	d, err := w.plan(ctx, s, t)
 	if err != nil {
 		return err
 	}
-	for _, f := range p.Problems {
+	for _, f := range d.Problems {
 		if f.Blocks {
 			return fault.Refuse(f.Remedy, "%s", f.What)
 		}
 	}
-	if len(p.DDL) == 0 {
+	name := w.qualified(t.Name)
+	sql := d.DDL
+	if len(d.DDL) > 0 {
+		sql = append(sql, fmt.Sprintf(madeSQL, literal(w.cfg.Pipeline), literal(name.Schema), literal(name.Table)))
+	}
+	if len(d.memory) > 0 {
+		sql = append(sql, d.memory...)
+		sql = append(sql, fmt.Sprintf(sequencedRowSQL, literal(w.cfg.Pipeline), literal(name.Schema), literal(name.Table), literal(recordsName(w.cfg.Pipeline, name))))
+	}
+	if len(sql) == 0 {
 		return nil
 	}
-	name := w.qualified(t.Name)
-	record := fmt.Sprintf(madeSQL, literal(w.cfg.Pipeline), literal(name.Schema), literal(name.Table))
-	if err := s.exec(ctx, "BEGIN;"+strings.Join(p.DDL, ";")+";"+record+";COMMIT"); err != nil {
+	if err := s.exec(ctx, "BEGIN;"+strings.Join(sql, ";")+";COMMIT"); err != nil {
 		return w.explain(ctx, err, "create table "+name.String(), nil)
 	}
 	return nil
@@ -83,17 +90,24 @@ func (p *planner) block(remedy, format string, args ...any) {
 	p.problems = append(p.problems, sink.Finding{Blocks: true, What: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-// plan finds the statements that make the target fit, those that a load runs
-// later, and the problems.
-func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (sink.Plan, []string, error) {
+// design is a Plan whose statements are the target's own.
+type design struct {
+	sink.Plan
+	memory []string // those that make the table of what it remembers
+	later  []string // those that a load runs later
+}
+
+// plan finds the statements that make the target fit, and the problems.
+func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, error) {
 	p := planner{name: w.qualified(t.Name)}
-	fail := func(err error) (sink.Plan, []string, error) {
-		return sink.Plan{}, nil, w.explain(ctx, err, "look at table "+p.name.String(), nil)
+	fail := func(err error) (design, error) {
+		return design{}, w.explain(ctx, err, "look at table "+p.name.String(), nil)
 	}
-	types, err := w.destinationTypes(ctx, s, t)
+	types, err := w.destinationTypes(ctx, s, sourceTypes(t))
 	if err != nil {
 		return fail(err)
 	}
+	start := types[len(t.Columns)]
 	rights, err := s.query(ctx, rightsSQL, p.name.Schema)
 	if err != nil {
 		return fail(err)
@@ -107,6 +121,19 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (sink.Plan
 	if !makes && (!schemaThere || !book) {
 		p.block(fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s;", quote(database), quote(p.user)), "user %s may not create schemas in database %s", p.user, database)
 	}
+	var memory []string
+	if t.Sequenced {
+		there, err := w.remembers(ctx, s, t)
+		if err != nil {
+			return fail(err)
+		}
+		if !there {
+			memory = createRecordsSQL(recordsName(w.cfg.Pipeline, p.name), t.Kind)
+			if book && str(rights[0][6]) != "t" {
+				p.block(grantBookSQL(p.user), "user %s may not make tables in schema _tailrace, which hold what is remembered of table %s", p.user, p.name)
+			}
+		}
+	}
 	r, err := w.readRelation(ctx, s, p.name)
 	if err != nil {
 		return fail(err)
@@ -119,13 +146,17 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (sink.Plan
 		if !schemaThere {
 			ddl = append(ddl, "CREATE SCHEMA IF NOT EXISTS "+quote(p.name.Schema))
 		}
-		ddl = append(ddl, createSQL(p.name, t, types))
+		ddl = append(ddl, createSQL(p.name, t, types, start))
 		if !t.AppendOnly {
 			later = append(later, addKeySQL(p.name, t)+" -- when the copy has been loaded")
 		}
-		return sink.Plan{DDL: ddl, Problems: p.problems}, later, nil
+		return design{sink.Plan{DDL: ddl, Problems: p.problems}, memory, later}, nil
 	}
-	out := sink.Plan{Exists: true, DDL: p.compare(t, r, types)}
+	before := len(p.problems)
+	out := design{Plan: sink.Plan{Exists: true, DDL: p.compare(t, r, types)}, memory: memory}
+	for i := before; i < len(p.problems); i++ {
+		p.problems[i].Reset = r.ours && t.Sequenced
+	}
 	if !w.mayReplicate(ctx, s) && len(r.triggers)+len(r.foreign) > 0 {
 		p.block(fmt.Sprintf("GRANT SET ON PARAMETER session_replication_role TO %s; -- version 15 and later; before: ALTER TABLE %s DISABLE TRIGGER USER, and drop its foreign keys", quote(p.user), qualifiedName(p.name)),
 			"table %s has triggers or foreign keys (%s) that would fire again for the source's changes", p.name, strings.Join(append(r.triggers, r.foreign...), ", "))
@@ -137,8 +168,12 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (sink.Plan
 		}
 		out.Rows = str(rows[0][0]) == "t"
 	}
+	if out.Rows && len(memory) > 0 {
+		p.block("tailrace run --overwrite -- empties the table and fills it again", "table %s holds rows, and nothing is remembered of the events that they come from", p.name)
+		p.problems[len(p.problems)-1].Reset = true
+	}
 	out.Problems = p.problems
-	return out, nil, nil
+	return out, nil
 }
 
 // compare judges an existing table and returns the columns to add.
@@ -181,8 +216,12 @@ func (p *planner) compare(t *scd.Target, r *relation, types []destinationType) [
 	if t.Kind == scd.Type2 {
 		for _, name := range []string{scd.StartColumn, scd.EndColumn} {
 			known[name] = true
-			if a, ok := r.columns[name]; !ok || a.typ != "timestamp with time zone" {
-				p.block("drop the table or give the flow another target", "table %s keeps no history: it has no column %s of type timestamp with time zone", p.name, name)
+			switch a, ok := r.columns[name]; {
+			case ok && fits(a, sequenceOf(t), types[len(t.Columns)]):
+			case ok && t.Sequenced && r.ours:
+				p.block("tailrace run --overwrite -- empties the table and gives the column that type", "column %s of table %s is %s, the flow's sequence is %s", name, p.name, a.typ, types[len(t.Columns)].name)
+			default:
+				p.block("drop the table or give the flow another target", "table %s keeps no history: it has no column %s of type %s", p.name, name, types[len(t.Columns)].name)
 			}
 		}
 		if r.columns[scd.EndColumn].notNull {
@@ -209,8 +248,13 @@ func (p *planner) compare(t *scd.Target, r *relation, types []destinationType) [
 	for _, name := range further {
 		p.block(fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", table, quote(name)), "column %s of table %s must have a value, and the flow gives none", name, p.name)
 	}
-	if !t.AppendOnly && !r.ours && r.keyIndex(t) == nil {
-		p.block(addKeySQL(p.name, t)+";", "table %s has no unique index on its key that ON CONFLICT can use", p.name)
+	if !t.AppendOnly && r.keyIndex(t) == nil {
+		switch primary := slices.IndexFunc(r.indexes, func(ix index) bool { return ix.primary }); {
+		case !r.ours:
+			p.block(addKeySQL(p.name, t)+";", "table %s has no unique index on its key that ON CONFLICT can use", p.name)
+		case primary >= 0:
+			p.block(fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s;", table, quote(r.indexes[primary].name)), "the primary key of table %s is on other columns than the flow's key", p.name)
+		}
 	}
 	return ddl
 }
@@ -221,12 +265,51 @@ type destinationType struct {
 	oid  uint32
 }
 
-// destinationTypes chooses each column's type: the source's own where the
-// destination has it.
-func (w *Writer) destinationTypes(ctx context.Context, s *session, t *scd.Target) ([]destinationType, error) {
+// commitTime is the type of a history's start and end where the user names no
+// sequence.
+var commitTime = change.Type{Kind: change.TimestampTZ, Name: "timestamp with time zone", ID: 1184, BuiltIn: true}
+
+// sequenceOf is the source type of a type 2 target's start and end.
+func sequenceOf(t *scd.Target) change.Type {
+	if t.Sequence != nil {
+		return *t.Sequence
+	}
+	return commitTime
+}
+
+// startType is the type of a type 2 target's start and end.
+func (w *Writer) startType(ctx context.Context, s *session, t *scd.Target) (destinationType, error) {
+	types, err := w.destinationTypes(ctx, s, []change.Type{sequenceOf(t)})
+	if err != nil {
+		return destinationType{}, err
+	}
+	return types[0], nil
+}
+
+// startSpelling is the type as a definition has it. A text sequence is ordered by
+// its bytes, whatever the database's own order of texts.
+func startSpelling(t *scd.Target, typ destinationType) string {
+	if sequenceOf(t).Kind == change.Text {
+		return typ.name + ` COLLATE "C"`
+	}
+	return typ.name
+}
+
+// sourceTypes are the types of a target's columns, and of its start and end.
+func sourceTypes(t *scd.Target) []change.Type {
+	types := make([]change.Type, 0, len(t.Columns)+1)
+	for i := range t.Columns {
+		types = append(types, t.Columns[i].Type)
+	}
+	return append(types, sequenceOf(t))
+}
+
+// destinationTypes chooses the type of a column for each source type: the source's
+// own where the destination has it.
+func (w *Writer) destinationTypes(ctx context.Context, s *session, source []change.Type) ([]destinationType, error) {
 	var names []string
-	for _, c := range t.Columns {
-		names = append(names, candidates(c.Type)...)
+	for _, t := range source {
+		names = append(names, candidates(t)...)
 	}
 	rows, err := s.query(ctx, "SELECT to_regtype(n)::oid FROM unnest($1::text[]) WITH ORDINALITY AS x (n, i) ORDER BY i", names)
 	if err != nil {
@@ -234,9 +317,9 @@ func (w *Writer) destinationTypes(ctx context.Context, s *session, t *scd.Target
 	}
 	var out []destinationType
 	at := 0
-	for _, c := range t.Columns {
+	for _, t := range source {
 		var chosen destinationType
-		for _, name := range candidates(c.Type) {
+		for _, name := range candidates(t) {
 			if oid := rows[at][0]; oid != nil && chosen.name == "" {
 				chosen = destinationType{name, uint32(num(oid))}
 			}
@@ -269,7 +352,7 @@ func fits(a attribute, t change.Type, want destinationType) bool {
 	return false
 }
 
-func createSQL(name change.Name, t *scd.Target, types []destinationType) string {
+func createSQL(name change.Name, t *scd.Target, types []destinationType, start destinationType) string {
 	var lines []string
 	for i, c := range t.Columns {
 		line := quote(c.Name) + " " + types[i].name
@@ -279,7 +362,7 @@ func createSQL(name change.Name, t *scd.Target, types []destinationType) string 
 		lines = append(lines, line)
 	}
 	if t.Kind == scd.Type2 {
-		lines = append(lines, startColumn+" timestamp with time zone NOT NULL", endColumn+" timestamp with time zone")
+		lines = append(lines, startColumn+" "+startSpelling(t, start)+" NOT NULL", endColumn+" "+startSpelling(t, start))
 	}
 	return fmt.Sprintf("CREATE TABLE %s (\n  %s\n)%s", qualifiedName(name), strings.Join(lines, ",\n  "), fillfactor(t))
 }
@@ -303,4 +386,5 @@ func (w *Writer) mayReplicate(ctx context.Context, s *session) bool {
 
 const rightsSQL = `SELECT current_user, current_database(), has_database_privilege(current_database(), 'CREATE'), has_database_privilege(current_database(), 'TEMPORARY'),
   (SELECT has_schema_privilege(n.oid, 'CREATE') AND has_schema_privilege(n.oid, 'USAGE') FROM pg_namespace AS n WHERE n.nspname = $1),
-  EXISTS (SELECT FROM pg_namespace WHERE nspname = '_tailrace')`
+  EXISTS (SELECT FROM pg_namespace WHERE nspname = '_tailrace'),
+  (SELECT has_schema_privilege(n.oid, 'CREATE') FROM pg_namespace AS n WHERE n.nspname = '_tailrace')`

@@ -122,8 +122,12 @@ func (w *Writer) Invariants(ctx context.Context, t *scd.Target) ([]string, error
 	}
 	defer s.close(ctx)
 	name := w.qualified(t.Name)
+	order, err := w.startOrder(ctx, s, t)
+	if err != nil {
+		return nil, err
+	}
 	var found []string
-	for _, check := range invariants(qualifiedName(name), t) {
+	for _, check := range invariants(qualifiedName(name), t, order) {
 		rows, err := s.query(ctx, check.sql)
 		if err != nil {
 			return nil, w.explain(ctx, err, "check table "+name.String(), nil)
@@ -137,7 +141,7 @@ func (w *Writer) Invariants(ctx context.Context, t *scd.Target) ([]string, error
 
 type invariant struct{ what, sql string }
 
-func invariants(table string, t *scd.Target) []invariant {
+func invariants(table string, t *scd.Target, o startOrder) []invariant {
 	var keys []string
 	for _, k := range t.Keys() {
 		keys = append(keys, quote(t.Columns[k].Name))
@@ -149,12 +153,49 @@ func invariants(table string, t *scd.Target) []invariant {
 	case t.Kind == scd.Type1:
 		return []invariant{{"keys stand more than once", fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s GROUP BY %s HAVING count(*) > 1) AS x", table, key)}}
 	}
+	start, end := startColumn+o.collate, endColumn+o.collate
+	open := invariant{"keys have more than one open version", fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s WHERE %s IS NULL GROUP BY %s HAVING count(*) > 1) AS x", table, endColumn, key)}
+	if o.typ == "jsonb" {
+		// Several sequence columns: objects have an order of their own, which is not that
+		// of the sequence. What can be said without an order:
+		return []invariant{
+			{"versions end at their start", fmt.Sprintf("SELECT count(*) FROM %s WHERE %s = %s", table, endColumn, startColumn)},
+			open,
+			{"ends are shared by versions of one key", fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s WHERE %s IS NOT NULL GROUP BY %s, %[2]s HAVING count(*) > 1) AS x", table, endColumn, key)},
+		}
+	}
 	return []invariant{
-		{"versions end before or at their start", fmt.Sprintf("SELECT count(*) FROM %s WHERE %s <= %s", table, endColumn, startColumn)},
-		{"keys have more than one open version", fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s WHERE %s IS NULL GROUP BY %s HAVING count(*) > 1) AS x", table, endColumn, key)},
-		{"versions overlap the next version of their key", fmt.Sprintf("SELECT count(*) FROM (SELECT %[1]s AS e, lead(%[2]s) OVER (PARTITION BY %[3]s ORDER BY %[2]s, %[1]s NULLS LAST) AS next FROM %[4]s) AS x WHERE next < e OR e IS NULL AND next IS NOT NULL", endColumn, startColumn, key, table)},
+		{"versions end before or at their start", fmt.Sprintf("SELECT count(*) FROM %s WHERE %s <= %s", table, end, start)},
+		open,
+		{"versions overlap the next version of their key", fmt.Sprintf("SELECT count(*) FROM (SELECT %[1]s AS e, lead(%[2]s) OVER (PARTITION BY %[3]s ORDER BY %[2]s, %[1]s NULLS LAST) AS next FROM %[4]s) AS x WHERE next < e OR e IS NULL AND next IS NOT NULL", end, start, key, table)},
 	}
 }
+
+// startOrder is how the starts of a type 2 target are compared.
+type startOrder struct {
+	typ     string // of the column
+	collate string // texts: by their bytes, as the lane does
+}
+
+func (w *Writer) startOrder(ctx context.Context, s *session, t *scd.Target) (o startOrder, err error) {
+	if t.Kind != scd.Type2 {
+		return o, nil
+	}
+	name := w.qualified(t.Name)
+	rows, err := s.query(ctx, startOrderSQL, name.Schema, name.Table, scd.StartColumn)
+	if err != nil || len(rows) == 0 { // no such column: the statement that uses it says so
+		return o, w.explain(ctx, err, "look at table "+name.String(), nil)
+	}
+	o.typ = str(rows[0][0])
+	if str(rows[0][1]) == "t" {
+		o.collate = ` COLLATE "C"`
+	}
+	return o, nil
+}
+
+const startOrderSQL = `SELECT format_type(a.atttypid, a.atttypmod), a.attcollation <> 0
+FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = $2 AND a.attname = $3 AND a.attnum > 0`
 
 // Show reads rows for printing.
 func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*string) error) error {
@@ -170,10 +211,14 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 	}
 	sql := "SELECT * FROM " + qualifiedName(name)
 	var params [][]byte
+	start, err := w.startOrder(ctx, s, q.Target)
+	if err != nil {
+		return err
+	}
 	if q.Target.Kind == scd.Type2 {
-		order = append(order, startColumn)
+		order = append(order, startColumn+start.collate)
 		if q.AsOf != "" {
-			sql += fmt.Sprintf(" WHERE %s <= $1::timestamptz AND (%s > $1::timestamptz OR %[2]s IS NULL)", startColumn, endColumn)
+			sql += fmt.Sprintf(" WHERE %s%s <= $1::%s AND (%s%[2]s > $1::%[3]s OR %[4]s IS NULL)", startColumn, start.collate, start.typ, endColumn)
 			params = append(params, []byte(q.AsOf))
 		}
 	}
@@ -205,8 +250,8 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 		}
 	}
 	if _, err := rows.Close(); err != nil {
-		if code := stateOf(err); len(params) > 0 && (code == "22007" || code == "22008") {
-			return fault.Badly("%q is no timestamp", q.AsOf)
+		if code := stateOf(err); len(params) > 0 && strings.HasPrefix(code, "22") {
+			return fault.Badly("%q is no value of type %s", q.AsOf, start.typ)
 		}
 		return w.explain(ctx, err, "read table "+name.String(), nil)
 	}

@@ -22,6 +22,8 @@ type shape struct {
 	keyed          bool     // a unique index on the key can be used (type 2: on key and start)
 	stage          *stage   // nil until needed
 	record         string   // name of the record of an open source transaction; "" without one
+	start          column   // type 2: the start, and the end, which has its type
+	records        string   // quoted name of the table of what a sequenced target remembers
 	texts          [statementsMax]string
 }
 
@@ -85,6 +87,10 @@ type attribute struct {
 	filled    bool // has a default, or fills itself
 	identity  string
 	generated bool
+}
+
+func (a attribute) column(name string) column {
+	return column{plain: name, name: quote(name), base: a.base, baseOID: a.baseOID, array: a.array, nested: a.nested, equals: a.equals, domain: a.domain, generated: a.generated}
 }
 
 type index struct {
@@ -203,9 +209,16 @@ func (w *Writer) shapeOf(ctx context.Context, s *session, t *scd.Target) (*shape
 		if !ok {
 			return nil, fault.Refuse("add the column, or run tailrace plan to see what the table lacks", "table %s has no column %s", name, c.Name)
 		}
-		sh.columns = append(sh.columns, column{plain: c.Name, name: quote(c.Name), base: a.base, baseOID: a.baseOID, array: a.array, nested: a.nested, equals: a.equals, domain: a.domain,
-			generated: a.generated, key: c.Key, tracked: c.Tracked})
+		col := a.column(c.Name)
+		col.key, col.tracked = c.Key, c.Tracked
+		sh.columns = append(sh.columns, col)
 		sh.identityAlways = sh.identityAlways || a.identity == "a"
+	}
+	if t.Kind == scd.Type2 {
+		sh.start = r.columns[scd.StartColumn].column(scd.StartColumn)
+	}
+	if t.Sequenced {
+		sh.records = w.records(t)
 	}
 	key := r.keyIndex(t)
 	sh.keyed = key != nil

@@ -10,6 +10,7 @@ const (
 	rowDelete
 	keysDelete
 	rowStep
+	rowBegin
 	moveFill
 	moveInsert
 	insertStaged
@@ -42,6 +43,8 @@ func (sh *shape) make(n which) string {
 		return sh.deleteKeysSQL()
 	case rowStep:
 		return sh.stepRowSQL()
+	case rowBegin:
+		return sh.beginVersionSQL()
 	case moveFill:
 		return sh.fillStageSQL(groupMove)
 	case moveInsert:

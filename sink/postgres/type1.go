@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"tailrace/internal/change"
 	"tailrace/scd"
@@ -13,6 +15,8 @@ func (a *applier) round(ctx context.Context, sh *shape, binaryForm bool, r *scd.
 	switch {
 	case r.Empty():
 		return nil
+	case sh.target.Kind == scd.Type2 && sh.target.Sequenced:
+		return a.versions(ctx, sh, f, r)
 	case sh.target.Kind == scd.Type2:
 		return a.round2(ctx, sh, f, r, pieces)
 	case len(sh.uniques) > 0 && len(sh.keys) > 0:
@@ -228,4 +232,59 @@ func keyOf(sh *shape, row change.Row) (scd.Key, error) {
 		key = key.Append(values[k])
 	}
 	return key, nil
+}
+
+// deletes pushes the deletion of a round's Deletes and of its moves' old keys.
+func (a *applier) deletes(ctx context.Context, sh *shape, f form, r *scd.Round) error {
+	keys := r.Deletes
+	if len(r.Moves) > 0 {
+		keys = make([]scd.Key, 0, len(r.Deletes)+len(r.Moves))
+		keys = append(keys, r.Deletes...)
+		for i := range r.Moves {
+			keys = append(keys, r.Moves[i].Old)
+		}
+	}
+	j := job{doing: "delete from", sh: sh, rows: -1}
+	nested := slices.ContainsFunc(sh.keys, func(k int) bool { return sh.columns[k].nested })
+	if len(keys) < 2 || nested {
+		for _, key := range keys {
+			var err error
+			if a.keyValues, err = key.Values(a.keyValues, len(sh.keys)); err != nil {
+				return torn(sh, err)
+			}
+			a.params = a.params[:0]
+			for _, v := range a.keyValues {
+				p, err := param(v, f)
+				if err != nil {
+					return err
+				}
+				a.params = append(a.params, p)
+			}
+			if err := a.push(ctx, sh.sql(rowDelete), a.params, f, j); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for len(keys) > 0 {
+		n, bytes := 0, 0
+		for n < len(keys) && n < keysMax && bytes < keyBytes {
+			bytes += len(keys[n])
+			n++
+		}
+		a.params, a.array = a.params[:0], a.array[:0]
+		for k := range sh.keys {
+			from := len(a.array)
+			var err error
+			if a.array, err = appendKeyArray(a.array, keys[:n], k, &sh.columns[sh.keys[k]], bool(f)); err != nil {
+				return fmt.Errorf("%s: %w", sh.label(), err)
+			}
+			a.params = append(a.params, a.array[from:len(a.array):len(a.array)])
+		}
+		if err := a.push(ctx, sh.sql(keysDelete), a.params, f, j); err != nil {
+			return err
+		}
+		keys = keys[n:]
+	}
+	return nil
 }

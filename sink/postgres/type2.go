@@ -136,14 +136,14 @@ func (a *applier) recompose(ctx context.Context, sh *shape, r *scd.Round) error 
 // statement of a batch that must read the whole target, so that the planner may
 // do as it likes.
 func (a *applier) truncate2(ctx context.Context, sh *shape, r *scd.Round) error {
-	if err := a.do(ctx, sh, "truncate", "SET LOCAL enable_hashjoin = on; SET LOCAL enable_seqscan = on"); err != nil {
+	if err := a.do(ctx, sh, "truncate", wholeTable); err != nil {
 		return err
 	}
 	at := [][]byte{appendInstant(nil, r.TruncateAt)}
 	if err := a.push(ctx, sh.truncateStepsSQL(len(r.Steps) > 0), at, asText, job{doing: "truncate", sh: sh, rows: -1}); err != nil {
 		return err
 	}
-	return a.do(ctx, sh, "truncate", "SET LOCAL enable_hashjoin = off; SET LOCAL enable_seqscan = off")
+	return a.do(ctx, sh, "truncate", byIndex)
 }
 
 // stepsToStage copies steps into the stage.

@@ -315,15 +315,18 @@ func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`
 func sqlName(n change.Name) string { return quote(n.Schema) + "." + quote(n.Table) }
 
 // contents reads a target as lines "1|a|NULL", sorted; a type 2 target's lines
-// end with start and end in microseconds.
+// end with start and end, instants in microseconds.
 func (r *rig) contents(t target) []string {
 	r.t.Helper()
 	var list []string
 	for _, c := range t.Columns {
 		list = append(list, quote(c.Name))
 	}
-	if t.Kind == scd.Type2 {
+	switch {
+	case t.Kind == scd.Type2 && (t.Sequence == nil || t.Sequence.Kind == change.TimestampTZ):
 		list = append(list, r.h.Micros(quote(scd.StartColumn)), r.h.Micros(quote(scd.EndColumn)))
+	case t.Kind == scd.Type2:
+		list = append(list, quote(scd.StartColumn), quote(scd.EndColumn))
 	}
 	return lines(r.h.Query(r.t, "SELECT "+strings.Join(list, ", ")+" FROM "+sqlName(t.Name)))
 }

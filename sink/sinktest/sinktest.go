@@ -4,9 +4,10 @@
 //	func TestContract(t *testing.T) { sinktest.Run(t, openHarness) }
 //
 // Each test gets a destination of its own. What a test expects comes from the
-// documentation of sink.Writer, scd.Round and scd.Step alone; model.go restates
-// those rules row by row, and the property tests compare a destination with it
-// after random work. Random tests print their seed; TAILRACE_TEST_SEED repeats one.
+// documentation of sink.Writer, sink.Memory, scd.Round and scd.Step alone; model.go
+// restates those rules row by row, and the property tests compare a destination with
+// it after random work. Sequenced targets are driven through their real lane, and
+// compared with the oracle of internal/sim. Random tests print their seed; TAILRACE_TEST_SEED repeats one.
 package sinktest
 
 import (
@@ -83,6 +84,10 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"values", valueTests},
 		{"inspection", inspectionTests},
 		{"model", modelTests},
+		{"memory", memoryTests},
+		{"upkeep", upkeepTests},
+		{"sequenced", sequencedTests},
+		{"histories", historyTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {

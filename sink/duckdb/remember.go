@@ -1,0 +1,209 @@
+//go:build !noduckdb
+
+package duckdb
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"tailrace/scd"
+	"tailrace/scd/sequenced"
+)
+
+// remember stores what a sequenced target remembers from a batch, before its
+// rounds: what a truncate forgets, what is removed, what is put. settle stores the
+// rest, after them.
+func (a *applier) remember(ctx context.Context, s *shape, work *sequenced.Work) error {
+	if !work.TruncateBelow.IsZero() {
+		if err := a.forgetBelow(ctx, s, work.TruncateBelow); err != nil {
+			return err
+		}
+	}
+	ids := make([]int64, 0, len(work.Remove)+len(work.Put))
+	keys := make([]int64, 0, cap(ids))
+	note := func(id sequenced.RecordID) {
+		h, i := hashes(id)
+		keys, ids = append(keys, h), append(ids, i)
+	}
+	for i := range work.Remove {
+		note(work.Remove[i])
+	}
+	for i := range work.Put {
+		note(work.Put[i].ID())
+	}
+	if err := a.removeRecords(ctx, s, work, ids); err != nil || len(work.Put) == 0 {
+		return err
+	}
+	keys, ids = keys[len(work.Remove):], ids[len(work.Remove):]
+	ap, err := a.conn.newAppender(a.w.catalog, bookSchema, memoryName(a.w.cfg.Pipeline, s.target.Name), recordColumns(), true)
+	if err != nil {
+		return err
+	}
+	defer ap.discard()
+	for i := range work.Put {
+		r := &work.Put[i]
+		put(ap, 0, keys[i])
+		put(ap, 1, ids[i])
+		ap.blob(2, r.Key)
+		ap.blob(3, r.Seq)
+		ap.blob(4, r.At)
+		ap.blob(5, r.Body)
+		put(ap, 6, r.Tombstone)
+		put(ap, 7, r.Time)
+		if err := ap.end(); err != nil {
+			return err
+		}
+	}
+	_, err = ap.finish(ctx)
+	return err
+}
+
+// removeRecords deletes what the batch removes, and what it is about to replace.
+// Most of what a history puts is new; then nothing is found, and one scan of one
+// column is all.
+func (a *applier) removeRecords(ctx context.Context, s *shape, work *sequenced.Work, hashes []int64) error {
+	removed := len(work.Remove)
+	id := func(n int) sequenced.RecordID {
+		if n < removed {
+			return work.Remove[n]
+		}
+		return work.Put[n-removed].ID()
+	}
+	if len(hashes) == 0 {
+		return nil
+	}
+	err := stageNumbers(ctx, a.conn, "gone", "i", len(hashes), func(n int) (int64, int64) { return int64(n), hashes[n] })
+	if err != nil {
+		return err
+	}
+	if _, err := a.conn.exec(ctx, fmt.Sprintf("CREATE OR REPLACE TEMP TABLE found AS SELECT t.rowid AS rid, q.n FROM %s AS t JOIN %s AS q ON t.i = q.i", s.memory, stageName("gone"))); err != nil {
+		return err
+	}
+	found, err := a.conn.number(ctx, "SELECT count(*) FROM "+stageName("found"))
+	if err != nil || found == 0 {
+		return err
+	}
+	other, err := a.otherRecords(ctx, s, id)
+	if err != nil {
+		return err
+	}
+	for _, p := range other { // a hash that two records share
+		if _, err := a.conn.exec(ctx, fmt.Sprintf("DELETE FROM %s WHERE rid = %d AND n = %d", stageName("found"), p.rid, p.n)); err != nil {
+			return err
+		}
+	}
+	_, err = a.conn.exec(ctx, fmt.Sprintf("DELETE FROM %s WHERE rowid IN (SELECT rid FROM %s)", s.memory, stageName("found")))
+	return err
+}
+
+// otherRecords returns what was found by its hash alone.
+func (a *applier) otherRecords(ctx context.Context, s *shape, id func(n int) sequenced.RecordID) (other []pick, err error) {
+	r, err := a.conn.query(ctx, fmt.Sprintf("SELECT f.n, f.rid, t.key, t.seq, t.place FROM %s AS t JOIN %s AS f ON t.rowid = f.rid", s.memory, stageName("found")))
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	for r.next() {
+		for row := range r.size {
+			n := r.cols[0].int64(row)
+			want := id(int(n))
+			if !bytes.Equal(r.cols[2].bytes(row), want.Key) || !bytes.Equal(r.cols[3].bytes(row), want.Seq) || !bytes.Equal(r.cols[4].bytes(row), want.At) {
+				other = append(other, pick{n, r.cols[1].int64(row)})
+			}
+		}
+	}
+	return other, r.err
+}
+
+// orphanChunk is how many keys' rows a truncate removes at once: their stage stays
+// small, however many keys there are.
+const orphanChunk = 10_000
+
+// forgetBelow does a truncate's first half: it forgets every record at p or below,
+// and removes the visible rows of keys of which no record is left.
+func (a *applier) forgetBelow(ctx context.Context, s *shape, p sequenced.Place) error {
+	if _, err := a.conn.exec(ctx, fmt.Sprintf("CREATE OR REPLACE TEMP TABLE below AS SELECT DISTINCT h, key FROM %s WHERE %s", s.memory, atOrBelow(p))); err != nil {
+		return err
+	}
+	if _, err := a.conn.exec(ctx, fmt.Sprintf("DELETE FROM %s WHERE %s", s.memory, atOrBelow(p))); err != nil {
+		return err
+	}
+	if s.target.Kind != scd.Type1 {
+		return nil
+	}
+	orphans := stageName("orphans")
+	if _, err := a.conn.exec(ctx, fmt.Sprintf("CREATE OR REPLACE TEMP TABLE orphans AS SELECT row_number() OVER () AS n, b.key FROM %s AS b WHERE NOT EXISTS (SELECT 1 FROM %s AS t WHERE t.h = b.h AND t.key = b.key)",
+		stageName("below"), s.memory)); err != nil {
+		return err
+	}
+	total, err := a.conn.number(ctx, "SELECT count(*) FROM "+orphans)
+	if err != nil {
+		return err
+	}
+	for from := int64(0); from < total; from += orphanChunk {
+		keys, err := a.conn.keys(ctx, fmt.Sprintf("SELECT key FROM %s WHERE n > %d AND n <= %d", orphans, from, from+orphanChunk))
+		if err != nil {
+			return err
+		}
+		if err := a.type1(ctx, s, &scd.Round{Deletes: keys}); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{orphans, stageName("below")} { // they may be large
+		if _, err := a.conn.exec(ctx, "DROP TABLE "+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *conn) keys(ctx context.Context, query string) (list []scd.Key, err error) {
+	r, err := c.query(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	var keep scd.Arena
+	for r.next() {
+		for row := range r.size {
+			list = append(list, kept(&keep, r.cols[0].bytes(row)))
+		}
+	}
+	return list, r.err
+}
+
+// settle stores the head and forgets old tombstones, at the end of a batch. The
+// horizon never goes back, whatever the head says.
+func (a *applier) settle(ctx context.Context, s *shape, work *sequenced.Work) error {
+	var horizon []byte
+	if work.ForgetBefore != 0 {
+		old := fmt.Sprintf(" FROM %s WHERE tombstone AND time < %d", s.memory, work.ForgetBefore)
+		var err error
+		if horizon, err = a.conn.blob(ctx, "SELECT max(seq)"+old); err != nil {
+			return err
+		}
+		if horizon != nil {
+			if _, err := a.conn.exec(ctx, "DELETE"+old); err != nil {
+				return err
+			}
+		}
+	}
+	if !work.HeadChanged && horizon == nil {
+		return nil
+	}
+	head, err := a.w.readHead(ctx, a.conn, s.target.Name)
+	if err != nil {
+		return err
+	}
+	if bytes.Compare(horizon, head.Horizon) > 0 {
+		head.Horizon = horizon
+	}
+	if work.HeadChanged {
+		head.Truncated = work.Head.Truncated
+		if bytes.Compare(work.Head.Horizon, head.Horizon) > 0 {
+			head.Horizon = work.Head.Horizon
+		}
+	}
+	return a.w.replaceHead(ctx, a.conn, s.target.Name, head)
+}

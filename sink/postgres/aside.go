@@ -1,0 +1,219 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"tailrace/internal/change"
+	"tailrace/sink"
+)
+
+// asides pushes what a batch holds beside its targets: files and events set aside.
+func (a *applier) asides(ctx context.Context, b *sink.Batch) error {
+	if files := lastOfEach(b.Files); len(files) > 0 {
+		texts := func(of func(f *change.File) string) []byte {
+			return textArray(len(files), func(i int) string { return of(&files[i]) })
+		}
+		params := [][]byte{
+			[]byte(a.w.cfg.Pipeline),
+			texts(func(f *change.File) string { return f.Relation.Schema }),
+			texts(func(f *change.File) string { return f.Relation.Table }),
+			texts(func(f *change.File) string { return f.Path }),
+			texts(func(f *change.File) string { return strconv.FormatInt(f.Size, 10) }),
+			texts(func(f *change.File) string { return strconv.FormatInt(f.Modified.UnixNano(), 10) }),
+			texts(func(f *change.File) string { return f.Checksum }),
+			texts(func(f *change.File) string { return strconv.FormatInt(f.Rows, 10) }),
+		}
+		if err := a.push(ctx, saveFilesSQL, params, asText, job{doing: "record the files that were taken", rows: -1}); err != nil {
+			return err
+		}
+	}
+	for list := b.Aside; len(list) > 0; {
+		n := chunk(len(list), func(i int) int {
+			return len(list[i].Event) + len(list[i].At) + len(list[i].Reason) + len(list[i].Position)
+		})
+		texts := func(of func(e *sink.Aside) string) []byte {
+			return textArray(n, func(i int) string { return of(&list[i]) })
+		}
+		params := [][]byte{
+			[]byte(a.w.cfg.Pipeline),
+			texts(func(e *sink.Aside) string { return e.Flow }),
+			texts(func(e *sink.Aside) string { return e.Target.Schema }),
+			texts(func(e *sink.Aside) string { return e.Target.Table }),
+			texts(func(e *sink.Aside) string { return e.Reason }),
+			texts(func(e *sink.Aside) string { return e.Position }),
+			texts(func(e *sink.Aside) string { return fmt.Sprintf(`\x%x`, e.At) }),
+			texts(func(e *sink.Aside) string { return string(appendInstant(nil, e.Time.UnixMicro())) }),
+			texts(func(e *sink.Aside) string { return string(e.Event) }),
+		}
+		if err := a.push(ctx, saveAsideSQL, params, asText, job{doing: "set events aside", rows: -1}); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	if n := len(b.Resolved); n > 0 {
+		ids := textArray(n, func(i int) string { return strconv.FormatInt(b.Resolved[i], 10) })
+		return a.push(ctx, resolveSQL, [][]byte{[]byte(a.w.cfg.Pipeline), ids}, asText, job{doing: "resolve events that were set aside", rows: int64(n)})
+	}
+	return nil
+}
+
+func textArray(n int, at func(i int) string) []byte {
+	dst := []byte{'{'}
+	for i := range n {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendQuotedElement(dst, []byte(at(i)))
+	}
+	return append(dst, '}')
+}
+
+// lastOfEach leaves one of each file: a statement may not change a row twice.
+func lastOfEach(files []change.File) []change.File {
+	type name struct {
+		relation change.Name
+		path     string
+	}
+	seen := map[name]int{}
+	var out []change.File
+	for _, f := range files {
+		n := name{f.Relation, f.Path}
+		if i, ok := seen[n]; ok {
+			out[i] = f
+			continue
+		}
+		seen[n] = len(out)
+		out = append(out, f)
+	}
+	return out
+}
+
+// Files reads the files that were taken.
+func (w *Writer) Files(ctx context.Context) ([]change.File, error) {
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.query(ctx, filesSQL, w.cfg.Pipeline)
+	if missingBook(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, w.explain(ctx, err, "read which files were taken", nil)
+	}
+	files := make([]change.File, len(rows))
+	for i, r := range rows {
+		files[i] = change.File{
+			Relation: change.Name{Schema: str(r[0]), Table: str(r[1])}, Path: str(r[2]), Size: num(r[3]),
+			Modified: time.Unix(0, num(r[4])).UTC(), Checksum: str(r[5]), Rows: num(r[6]),
+		}
+	}
+	return files, nil
+}
+
+// Quarantine reads the events that were set aside and are not resolved, on a
+// session of its own.
+func (w *Writer) Quarantine(ctx context.Context, flow string, fn func(sink.Aside) error) error {
+	s, err := w.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx) // also what ends a reading that fn has stopped
+	rows := s.conn.ExecParams(ctx, asideSQL, [][]byte{[]byte(w.cfg.Pipeline), []byte(flow)}, nil, nil, []int16{0, 0, 0, 0, 0, 0, 1, 0, 0})
+	for rows.NextRow() {
+		v := rows.Values()
+		number := func(i int) int64 { n, _ := strconv.ParseInt(string(v[i]), 10, 64); return n }
+		err := fn(sink.Aside{
+			ID: number(0), Flow: string(v[1]), Target: change.Name{Schema: string(v[2]), Table: string(v[3])}, Reason: string(v[4]), Position: string(v[5]),
+			At: append([]byte(nil), v[6]...), Time: time.UnixMicro(number(7)).UTC(), Event: append([]byte(nil), v[8]...),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := rows.Close(); err != nil && !missingBook(err) {
+		return w.explain(ctx, err, "read the events that were set aside", nil)
+	}
+	return nil
+}
+
+// Unresolved counts the events that were set aside and are not resolved.
+func (w *Writer) Unresolved(ctx context.Context) (map[string]int64, error) {
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.query(ctx, unresolvedSQL, w.cfg.Pipeline)
+	if missingBook(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, w.explain(ctx, err, "count the events that were set aside", nil)
+	}
+	counts := map[string]int64{}
+	for _, r := range rows {
+		counts[str(r[0])] = num(r[1])
+	}
+	return counts, nil
+}
+
+// Resolve marks events set aside as resolved.
+func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
+	return w.amend(ctx, "resolve events that were set aside", func(s *session) error {
+		list := textArray(len(ids), func(i int) string { return strconv.FormatInt(ids[i], 10) })
+		_, err := s.query(ctx, resolveSQL, w.cfg.Pipeline, string(list))
+		return err
+	})
+}
+
+// StartOver implements sink.Memory.
+func (w *Writer) StartOver(ctx context.Context) error {
+	return w.amend(ctx, "forget the files taken and the quarantine", func(s *session) error {
+		for _, sql := range []string{forgetFilesSQL, forgetAsideSQL} {
+			if _, err := s.query(ctx, sql, w.cfg.Pipeline); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// amend changes bookkeeping in a fenced, durable transaction beside the batches.
+func (w *Writer) amend(ctx context.Context, what string, change func(*session) error) error {
+	epoch, err := w.owned()
+	if err != nil {
+		return err
+	}
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return err
+	}
+	amend := func() error {
+		if err := s.exec(ctx, "BEGIN; SET LOCAL synchronous_commit = local"); err != nil {
+			return err
+		}
+		if err := w.fence(ctx, s, epoch); err != nil {
+			return err
+		}
+		if err := change(s); err != nil {
+			return err
+		}
+		return s.exec(ctx, "COMMIT")
+	}
+	if err := amend(); err != nil {
+		if !s.conn.IsClosed() {
+			s.exec(ctx, "ROLLBACK")
+		}
+		return w.explain(ctx, err, what, nil)
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+-- create
+CREATE TABLE "public"."or""ders" (
+  "id" bigint NOT NULL,
+  "Total" numeric
+) WITH (fillfactor = 90)
+
+-- copy binary
+COPY "public"."or""ders" ("id", "Total") FROM STDIN (FORMAT binary)
+
+-- copy text
+COPY "public"."or""ders" ("id", "Total") FROM STDIN
+
+-- truncate
+TRUNCATE "public"."or""ders"
+
+-- row upsert
+INSERT INTO "public"."or""ders" ("id", "Total") VALUES ($1::bigint, $2::numeric) ON CONFLICT ("id") DO UPDATE SET "Total" = excluded."Total"
+
+-- add key
+ALTER TABLE "public"."or""ders" ADD PRIMARY KEY ("id")
+
+-- stage
+CREATE TEMPORARY TABLE pg_temp."tailrace_stage_1" (g smallint, a bytea, o1 bigint, c1 bigint, c2 numeric) ON COMMIT DELETE ROWS
+
+-- create records
+CREATE TABLE _tailrace."records_0d264da2b38a18e1_or""ders" (
+  key bytea NOT NULL,
+  seq bytea NOT NULL,
+  at bytea NOT NULL,
+  body bytea NOT NULL,
+  tombstone boolean NOT NULL,
+  time bigint NOT NULL
+) WITH (fillfactor = 70)
+
+-- create records
+CREATE INDEX ON _tailrace."records_0d264da2b38a18e1_or""ders" (key)
+
+-- look up
+SELECT l.n, h.seq, h.at, h.body, h.tombstone, h.time FROM unnest($1::bytea[]) WITH ORDINALITY AS l (key, n)
+CROSS JOIN LATERAL (SELECT * FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h WHERE h.key = l.key OFFSET 0) AS h
+
+-- keys below
+SELECT key FROM _tailrace."records_0d264da2b38a18e1_or""ders" WHERE (seq, at) <= ($1::bytea, $2::bytea)
+
+-- keys without a record
+SELECT key FROM _tailrace."records_0d264da2b38a18e1_or""ders" GROUP BY key HAVING bool_and((seq, at) <= ('\x00ff'::bytea, '\x'::bytea)) AND NOT bool_and(tombstone)
+
+-- truncate records
+DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" WHERE (seq, at) <= ($1::bytea, $2::bytea)
+
+-- remove records
+DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h USING ROWS FROM (unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bytea[])) AS s (key, seq, at)
+WHERE h.key = ANY (ARRAY[s.key]) AND h.seq = s.seq AND h.at = s.at
+
+-- put records
+WITH s AS MATERIALIZED (SELECT s.*, h.own, h.old
+  FROM ROWS FROM (unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::boolean[]), unnest($6::bigint[]), unnest($7::bytea[]), unnest($8::bytea[])) AS s (key, seq, at, body, tombstone, time, oldseq, oldat)
+  CROSS JOIN LATERAL (SELECT max(h.ctid) FILTER (WHERE h.seq = s.seq AND h.at = s.at) AS own, max(h.ctid) FILTER (WHERE h.seq = s.oldseq AND h.at = s.oldat) AS old FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h WHERE h.key = s.key) AS h),
+u AS (UPDATE _tailrace."records_0d264da2b38a18e1_or""ders" AS h SET body = s.body, tombstone = s.tombstone, time = s.time, seq = s.seq, at = s.at FROM s WHERE h.ctid = coalesce(s.own, s.old)),
+d AS (DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h USING s WHERE s.own IS NOT NULL AND h.ctid = s.old)
+INSERT INTO _tailrace."records_0d264da2b38a18e1_or""ders" (key, seq, at, body, tombstone, time) SELECT key, seq, at, body, tombstone, time FROM s WHERE s.own IS NULL AND s.old IS NULL
+
+-- move records
+UPDATE _tailrace."records_0d264da2b38a18e1_or""ders" AS h SET seq = s.seq, at = s.at, body = s.body, tombstone = s.tombstone, time = s.time
+FROM ROWS FROM (unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::boolean[]), unnest($6::bigint[]), unnest($7::bytea[]), unnest($8::bytea[])) AS s (key, seq, at, body, tombstone, time, oldseq, oldat)
+WHERE h.key = ANY (ARRAY[s.key]) AND h.seq = s.oldseq AND h.at = s.oldat
+
+-- forget
+WITH d AS (DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" WHERE tombstone AND time < $4::bigint RETURNING seq)
+UPDATE _tailrace.sequenced SET horizon = greatest(horizon, (SELECT seq FROM d ORDER BY seq DESC LIMIT 1)) WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3
+
+-- row patch
+WITH u AS (UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($3::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."id" = $1::bigint RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)
+
+-- row delete
+DELETE FROM "public"."or""ders" AS t WHERE t."id" = $1::bigint
+
+-- keys delete
+DELETE FROM "public"."or""ders" AS t WHERE t."id" = ANY ($1::bigint[])
+
+-- fill moves
+UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = ANY (ARRAY[s.o1])
+
+-- insert moves
+INSERT INTO "public"."or""ders" ("id", "Total") SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1
+
+-- insert staged
+INSERT INTO "public"."or""ders" ("id", "Total") SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 4 ON CONFLICT ("id") DO UPDATE SET "Total" = excluded."Total"
+
+-- upsert staged
+INSERT INTO "public"."or""ders" ("id", "Total") SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 2 ON CONFLICT ("id") DO UPDATE SET "Total" = excluded."Total"
+
+-- patch staged
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 3 AND t."id" = ANY (ARRAY[s.c1])
+
+-- delete staged keys
+DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."id" = ANY (ARRAY[s.c1])
+
+-- invariant: keys stand more than once
+SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x
+

@@ -1,0 +1,97 @@
+-- create
+CREATE TABLE "public"."or""ders" (
+  "at" text NOT NULL,
+  "Total" numeric,
+  "id" bigint NOT NULL,
+  "__START_AT" bigint NOT NULL,
+  "__END_AT" bigint
+) WITH (fillfactor = 80)
+
+-- copy binary
+COPY "public"."or""ders" ("at", "Total", "id", "__START_AT", "__END_AT") FROM STDIN (FORMAT binary)
+
+-- copy text
+COPY "public"."or""ders" ("at", "Total", "id", "__START_AT", "__END_AT") FROM STDIN
+
+-- truncate
+TRUNCATE "public"."or""ders"
+
+-- row upsert
+INSERT INTO "public"."or""ders" ("at", "Total", "id") VALUES ($1::text, $2::numeric, $3::bigint) ON CONFLICT ("at", "id") DO UPDATE SET "Total" = excluded."Total"
+
+-- add key
+ALTER TABLE "public"."or""ders" ADD PRIMARY KEY ("at", "id", "__START_AT")
+
+-- stage
+CREATE TEMPORARY TABLE pg_temp."tailrace_stage_1" (a bytea, st bigint, en bigint, o1 text, o2 bigint, c1 text, c2 numeric, c3 bigint) ON COMMIT DELETE ROWS
+
+-- create records
+CREATE TABLE _tailrace."records_0d264da2b38a18e1_or""ders" (
+  key bytea NOT NULL,
+  seq bytea NOT NULL,
+  at bytea NOT NULL,
+  body bytea NOT NULL,
+  tombstone boolean NOT NULL,
+  time bigint NOT NULL
+) WITH (fillfactor = 95)
+
+-- create records
+CREATE INDEX ON _tailrace."records_0d264da2b38a18e1_or""ders" (key, seq, substr(at, 1, 1000))
+
+-- look up
+SELECT l.n, h.seq, h.at, h.body, h.tombstone, h.time FROM unnest($1::bytea[]) WITH ORDINALITY AS l (key, n)
+CROSS JOIN LATERAL (SELECT * FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h WHERE h.key = l.key OFFSET 0) AS h
+
+-- look up the newest
+SELECT l.n, h.seq, h.at, h.body, h.tombstone, h.time FROM unnest($1::bytea[]) WITH ORDINALITY AS l (key, n)
+CROSS JOIN LATERAL (SELECT * FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h WHERE h.key = l.key ORDER BY h.seq DESC, substr(h.at, 1, 1000) DESC LIMIT 1) AS h
+
+-- look up suffixes
+SELECT l.n, h.seq, h.at, h.body, h.tombstone, h.time FROM ROWS FROM (unnest($1::bytea[]), unnest($2::bytea[])) WITH ORDINALITY AS l (key, seq, n)
+CROSS JOIN LATERAL (SELECT * FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h WHERE h.key = l.key AND h.seq >= l.seq
+  UNION ALL (SELECT * FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h WHERE h.key = l.key AND h.seq < l.seq ORDER BY h.seq DESC, substr(h.at, 1, 1000) DESC LIMIT 1)) AS h
+
+-- keys below
+SELECT key FROM _tailrace."records_0d264da2b38a18e1_or""ders" WHERE (seq, at) <= ($1::bytea, $2::bytea)
+
+-- keys without a record
+SELECT key FROM _tailrace."records_0d264da2b38a18e1_or""ders" GROUP BY key HAVING bool_and((seq, at) <= ('\x00ff'::bytea, '\x'::bytea)) AND NOT bool_and(tombstone)
+
+-- truncate records
+DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" WHERE (seq, at) <= ($1::bytea, $2::bytea)
+
+-- remove records
+DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h USING ROWS FROM (unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bytea[])) AS s (key, seq, at)
+WHERE h.key = ANY (ARRAY[s.key]) AND h.seq = s.seq AND h.at = s.at
+
+-- put records
+WITH s AS MATERIALIZED (SELECT s.*, (SELECT h.ctid FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h WHERE h.key = s.key AND h.seq = s.seq AND h.at = s.at) AS own
+  FROM ROWS FROM (unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::boolean[]), unnest($6::bigint[])) AS s (key, seq, at, body, tombstone, time)),
+u AS (UPDATE _tailrace."records_0d264da2b38a18e1_or""ders" AS h SET body = s.body, tombstone = s.tombstone, time = s.time FROM s WHERE h.ctid = s.own)
+INSERT INTO _tailrace."records_0d264da2b38a18e1_or""ders" (key, seq, at, body, tombstone, time) SELECT key, seq, at, body, tombstone, time FROM s WHERE s.own IS NULL
+
+-- forget
+WITH d AS (DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" WHERE tombstone AND time < $4::bigint RETURNING seq)
+UPDATE _tailrace.sequenced SET horizon = greatest(horizon, (SELECT seq FROM d ORDER BY seq DESC LIMIT 1)) WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3
+
+-- end versions
+UPDATE "public"."or""ders" AS t SET "__END_AT" = s.en FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::bigint[]), pg_catalog.unnest($4::bigint[])) AS s (o1, o2, st, en) WHERE t."at" = ANY (ARRAY[s.o1]) AND t."id" = s.o2 AND t."__START_AT" = s.st
+
+-- drop versions
+DELETE FROM "public"."or""ders" AS t USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::bigint[])) AS s (o1, o2, st) WHERE t."at" = ANY (ARRAY[s.o1]) AND t."id" = s.o2 AND t."__START_AT" = s.st
+
+-- begin a version
+INSERT INTO "public"."or""ders" ("at", "Total", "id", "__START_AT", "__END_AT") VALUES ($1::text, $2::numeric, $3::bigint, $4::bigint, $5::bigint)
+
+-- begin staged versions
+INSERT INTO "public"."or""ders" ("at", "Total", "id", "__START_AT", "__END_AT") SELECT s.c1, s.c2, s.c3, s.st, s.en FROM pg_temp."tailrace_stage_1" AS s
+
+-- invariant: versions end before or at their start
+SELECT count(*) FROM "public"."or""ders" WHERE "__END_AT" <= "__START_AT"
+
+-- invariant: keys have more than one open version
+SELECT count(*) FROM (SELECT FROM "public"."or""ders" WHERE "__END_AT" IS NULL GROUP BY "at", "id" HAVING count(*) > 1) AS x
+
+-- invariant: versions overlap the next version of their key
+SELECT count(*) FROM (SELECT "__END_AT" AS e, lead("__START_AT") OVER (PARTITION BY "at", "id" ORDER BY "__START_AT", "__END_AT" NULLS LAST) AS next FROM "public"."or""ders") AS x WHERE next < e OR e IS NULL AND next IS NOT NULL
+
