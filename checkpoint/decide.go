@@ -10,6 +10,7 @@ import (
 // SourceState is what Decide needs to know of the source.
 type SourceState struct {
 	Identity             Identity
+	Keepless             bool // it keeps nothing for us: there is no slot, no head, no publication (files)
 	SlotName             string
 	SlotExists           bool
 	SlotProblem          string // it is not a slot we could read: physical, another database's...
@@ -75,6 +76,11 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 	case m.Source.Timeline != s.Identity.Timeline:
 		return Decision{}, fault.Refuse("the destination may hold transactions that the source lost in its restore or fail-over: "+again,
 			"the source is on timeline %d, the mark at %s was made on timeline %d", s.Identity.Timeline, m.Position, m.Source.Timeline)
+	case s.Keepless:
+		if m.Phase == Copying {
+			return Decision{Action: ResumeCopy, From: m.Position}, nil
+		}
+		return Decision{Action: Follow, From: m.Position}, nil
 	case s.Head.Before(m.Position):
 		return Decision{}, fault.Refuse("the source was set back; the destination holds transactions it no longer has: "+again,
 			"the source's log ends at %s, before the mark at %s", s.Head, m.Position)

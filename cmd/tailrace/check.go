@@ -72,7 +72,7 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 		return nil, fmt.Errorf("check the source: %w", err)
 	}
 	for _, f := range atSource {
-		findings = append(findings, sink.Finding(f))
+		findings = append(findings, sink.Finding{Blocks: f.Blocks, What: f.What, Remedy: f.Remedy})
 	}
 	for _, b := range bound {
 		for _, n := range b.Notes {
@@ -173,7 +173,9 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 	for _, s := range statements {
 		fmt.Fprintf(a.out, "%s;\n", strings.TrimSuffix(s, ";"))
 	}
-	if state.Slot.Exists {
+	if state.Keepless {
+		fmt.Fprintln(a.out, "-- nothing: files are only read")
+	} else if state.Slot.Exists {
 		fmt.Fprintf(a.out, "-- replication slot %s exists\n", state.Slot.Name)
 	} else {
 		fmt.Fprintf(a.out, "-- create replication slot %s (pgoutput)\n", state.Slot.Name)

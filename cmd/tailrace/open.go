@@ -7,22 +7,27 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
 	"tailrace/internal/change"
 	"tailrace/internal/config"
 	"tailrace/internal/fault"
+	"tailrace/internal/flow"
 	"tailrace/internal/pipeline"
 	"tailrace/sink"
 	"tailrace/source"
+	"tailrace/source/files"
 	sourcepg "tailrace/source/postgres"
 )
 
 // environment is a loaded configuration and what is made from it.
 type environment struct {
 	*config.Config
-	log *slog.Logger
+	path string // of the file
+	log  *slog.Logger
 }
 
 func (a *app) load() (*environment, error) {
@@ -30,7 +35,7 @@ func (a *app) load() (*environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &environment{Config: c, log: newLogger(c, a.errs)}, nil
+	return &environment{Config: c, path: a.configPath, log: newLogger(c, a.errs)}, nil
 }
 
 func newLogger(c *config.Config, w io.Writer) *slog.Logger {
@@ -46,10 +51,40 @@ func newLogger(c *config.Config, w io.Writer) *slog.Logger {
 }
 
 func (e *environment) openSource(context.Context) (source.Source, error) {
+	if e.Source.Kind == "files" {
+		return openFiles(e)
+	}
 	return sourcepg.New(sourcepg.Config{
 		DSN: e.Source.DSN.Reveal(), Pipeline: e.Pipeline,
 		Slot: e.Source.Slot, Publication: e.Source.Publication, Logger: e.log,
 	})
+}
+
+// openFiles opens the relations as a source; relative paths start at the folder of
+// the configuration.
+func openFiles(e *environment) (source.Source, error) {
+	c := files.Config{Root: filepath.Dir(e.path), Log: e.log}
+	for _, r := range e.Relations {
+		// A relation that no flow reads must not count as taken.
+		if !slices.ContainsFunc(e.Specs(), func(s flow.Spec) bool { return s.Matches(change.Name{Table: r.Name}) }) {
+			e.log.Warn("no flow reads the relation; its files are left alone", "relation", r.Name)
+			continue
+		}
+		f := files.Relation{Name: r.Name, Path: r.Path, Format: r.Format, Header: r.Header, Delimiter: r.Delimiter, Null: r.Null, Order: r.Order}
+		for _, col := range r.Columns {
+			f.Columns = append(f.Columns, files.DeclaredColumn{Name: col.Name, Type: col.Type})
+		}
+		c.Relations = append(c.Relations, f)
+	}
+	return files.New(c)
+}
+
+// sourceSchema is the source's default schema; relations of files have none.
+func (e *environment) sourceSchema() string {
+	if e.Source.Kind == "files" {
+		return ""
+	}
+	return "public"
 }
 
 func (e *environment) openSink(context.Context) (sink.Writer, error) {
@@ -78,7 +113,7 @@ func (e *environment) pipeline(progress *progress) (pipeline.Config, error) {
 	}
 	return pipeline.Config{
 		Name: e.Pipeline, Flows: e.Specs(), OpenSource: e.openSource, OpenSink: e.openSink,
-		SourceSchema: "public", DefaultSchema: e.defaultSchema(), Owner: me,
+		SourceSchema: e.sourceSchema(), DefaultSchema: e.defaultSchema(), Owner: me,
 		Workers: e.Hydrate.Workers, BatchRows: e.Batch.MaxRows, BatchBytes: int64(e.Batch.MaxBytes),
 		QueueBytes: int64(e.QueueBytes), PieceBytes: int64(e.Source.MaxTransactionBytes),
 		DrainMax: e.DrainMax, RetryMax: e.RetryMax,
@@ -93,7 +128,7 @@ func (e *environment) bind(ctx context.Context, src source.Source, known func(ch
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the source's catalogue: %w", err)
 	}
-	return pipeline.Bind(e.Specs(), relations, "public", e.defaultSchema(), known)
+	return pipeline.Bind(e.Specs(), relations, e.sourceSchema(), e.defaultSchema(), known)
 }
 
 // untilSignal returns a context that ends at the first SIGTERM or SIGINT: finish

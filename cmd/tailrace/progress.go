@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -94,14 +95,33 @@ func (p *progress) report(every time.Duration) (stop func()) {
 				if last := p.stats.LastCommit(); !last.IsZero() {
 					behind = fmt.Sprintf("%.1f", max(0, time.Since(last).Seconds()))
 				}
-				p.log.Info("following", "applied", p.stats.Applied.Get().String(), "confirmed", p.stats.Confirmed.Get().String(),
-					"changes_per_second", (c-changes)/int64(every.Seconds()), "transactions_per_second", (t-txs)/int64(every.Seconds()),
-					"behind_seconds", behind)
+				said := []any{"applied", p.stats.Applied.Get().String(), "confirmed", p.stats.Confirmed.Get().String(),
+					"changes_per_second", (c - changes) / int64(every.Seconds()), "transactions_per_second", (t - txs) / int64(every.Seconds()),
+					"behind_seconds", behind}
+				p.log.Info("following", append(said, p.sequencedCounts()...)...)
 			}
 			changes, txs = c, t
 		}
 	}()
 	return func() { close(end) }
+}
+
+// sequencedCounts says what was out of the ordinary in flows with sequence_by since
+// the start.
+func (p *progress) sequencedCounts() (said []any) {
+	s := &p.stats.Sequenced
+	for _, c := range []struct {
+		name  string
+		count *atomic.Int64
+	}{
+		{"late", &s.Late}, {"ties", &s.Ties}, {"duplicates", &s.Duplicates}, {"truncated", &s.Truncated},
+		{"beyond_horizon", &s.Beyond}, {"set_aside", &s.Aside},
+	} {
+		if n := c.count.Load(); n > 0 {
+			said = append(said, c.name, n)
+		}
+	}
+	return said
 }
 
 func size(n int64) string {

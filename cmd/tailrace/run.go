@@ -63,9 +63,10 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 	if err := pipeline.Run(ctx, cfg, mode); err != nil {
 		return err
 	}
-	env.log.Info("done", "position", p.stats.Applied.Get().String(), "transactions", p.stats.Transactions.Load(),
+	said := []any{"position", p.stats.Applied.Get().String(), "transactions", p.stats.Transactions.Load(),
 		"changes", p.stats.Changes.Load(), "written", p.stats.Operations.Load(), "batches", p.stats.Batches.Load(),
-		"writing_seconds", fmt.Sprintf("%.1f", time.Duration(p.stats.ApplyTime.Load()).Seconds()))
+		"writing_seconds", fmt.Sprintf("%.1f", time.Duration(p.stats.ApplyTime.Load()).Seconds())}
+	env.log.Info("done", append(said, p.sequencedCounts()...)...)
 	return nil
 }
 

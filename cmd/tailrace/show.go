@@ -48,7 +48,7 @@ func (a *app) showCommand() *cobra.Command {
 			for _, b := range bound {
 				names = append(names, b.Target.Name.String())
 				if b.Target.Name.Table == table && (schema == "" || schema == b.Target.Name.Schema) {
-					if target != nil {
+					if target != nil && target.Name != b.Target.Name { // several flows may write one
 						return fault.Badly("target %s is not unique; write its schema too", args[0])
 					}
 					target = b.Target

@@ -4,29 +4,36 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"tailrace/checkpoint"
+	"tailrace/internal/change"
 	"tailrace/internal/fault"
+	"tailrace/internal/flow"
 	"tailrace/internal/pipeline"
+	"tailrace/sink"
 	"tailrace/source"
 )
 
 // status is what `tailrace status --json` prints; its names are stable.
 type status struct {
-	Pipeline    string        `json:"pipeline"`
-	Phase       string        `json:"phase"`
-	Position    string        `json:"position"`
-	CommitTime  *time.Time    `json:"commit_time,omitempty"`
-	Source      *sourceStatus `json:"source,omitempty"`
-	SourceError string        `json:"source_error,omitempty"`
-	Continuity  string        `json:"continuity"` // whole | lost | unknown
-	Why         string        `json:"why,omitempty"`
-	Tables      []tableStatus `json:"tables"`
-	Problems    []string      `json:"problems"` // what makes --check exit 1
+	Pipeline    string           `json:"pipeline"`
+	Phase       string           `json:"phase"`
+	Position    string           `json:"position"`
+	CommitTime  *time.Time       `json:"commit_time,omitempty"`
+	Source      *sourceStatus    `json:"source,omitempty"`
+	SourceError string           `json:"source_error,omitempty"`
+	Continuity  string           `json:"continuity"` // whole | lost | unknown
+	Why         string           `json:"why,omitempty"`
+	Tables      []tableStatus    `json:"tables"`
+	Sequenced   []memoryStatus   `json:"sequenced"`  // targets of flows with sequence_by
+	Quarantine  map[string]int64 `json:"quarantine"` // events set aside and not resolved, by flow
+	Problems    []string         `json:"problems"`   // what makes --check exit 1
 }
 
 type sourceStatus struct {
@@ -45,6 +52,15 @@ type tableStatus struct {
 	Phase  string `json:"phase"`
 	Since  string `json:"since"`
 	Reason string `json:"reason,omitempty"`
+}
+
+type memoryStatus struct {
+	Target     string `json:"target"`
+	Remembered int64  `json:"remembered"`          // events
+	Tombstones int64  `json:"tombstones"`          // deletes among them that nothing visible depends on
+	Estimated  bool   `json:"estimated,omitempty"` // the two are, from a sample
+	Truncated  string `json:"truncated"`           // the highest truncate's sequence; empty: none
+	Horizon    string `json:"horizon"`             // the highest sequence of a forgotten delete; empty: none
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -78,7 +94,7 @@ func (a *app) statusCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&check, "check", false, "exit 1 if a table is parked, the lag is above max_lag, or something is lost")
+	c.Flags().BoolVar(&check, "check", false, "exit 1 if a table is parked, events are in quarantine, the lag is above max_lag, or something is lost")
 	return a.configured(c)
 }
 
@@ -92,7 +108,7 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
-	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Problems: []string{}}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Problems: []string{}}
 	if mark.Phase == checkpoint.None {
 		st.Phase = "not started"
 		st.Problems = append(st.Problems, "the pipeline has not been started")
@@ -106,9 +122,29 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 			st.Problems = append(st.Problems, fmt.Sprintf("table %s is parked: %s", t.Target, t.Reason))
 		}
 	}
-	state, err := e.sourceState(ctx)
+	memory, sequenced := dst.(sink.Memory)
+	if sequenced {
+		counts, err := memory.Unresolved(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("count the quarantine: %w", err)
+		}
+		for _, flow := range slices.Sorted(maps.Keys(counts)) {
+			st.Quarantine[flow] = counts[flow]
+			st.Problems = append(st.Problems, fmt.Sprintf("flow %s: %d events are in quarantine: see `tailrace quarantine list`", flow, counts[flow]))
+		}
+	}
+	state, bound, err := e.sourceState(ctx)
 	if fault.KindOf(err) == fault.Usage {
 		return nil, err
+	}
+	if sequenced {
+		memories, err := pipeline.Memories(ctx, memory, e.Specs(), e.sourceSchema(), e.defaultSchema(), mark.Tables, bound)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range memories {
+			st.Sequenced = append(st.Sequenced, memoryStatus{Target: m.Target.String(), Remembered: m.Records, Tombstones: m.Tombstones, Estimated: m.Estimated, Truncated: m.Truncated, Horizon: m.Horizon})
+		}
 	}
 	if err != nil {
 		st.SourceError = err.Error()
@@ -145,13 +181,25 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 // segment, is not lag.
 const lagBytesNoise = 16 << 20
 
-func (e *environment) sourceState(ctx context.Context) (source.State, error) {
+// sourceState asks the source, and matches the flows with its tables if some have
+// sequence_by: their types say how a sequence reads. bound is nil where they do not
+// match; the pipeline itself says why.
+func (e *environment) sourceState(ctx context.Context) (state source.State, bound []pipeline.Bound, err error) {
 	src, err := e.openSource(ctx)
 	if err != nil {
-		return source.State{}, err
+		return state, nil, err
 	}
 	defer src.Close(ctx)
-	return src.State(ctx)
+	if state, err = src.State(ctx); err != nil {
+		return state, nil, err
+	}
+	if slices.ContainsFunc(e.Specs(), func(f flow.Spec) bool { return f.Sequenced.Is() }) {
+		bound, _, err = e.bind(ctx, src, func(change.Name) bool { return true })
+		if err != nil {
+			e.log.Debug("the flows do not match the source", "error", err.Error())
+		}
+	}
+	return state, bound, nil
 }
 
 func (a *app) printStatus(st *status) {
@@ -162,7 +210,12 @@ func (a *app) printStatus(st *status) {
 		at += ", newest applied commit " + st.CommitTime.UTC().Format(time.RFC3339Nano)
 	}
 	fmt.Fprintf(w, "mark\t%s\n", at)
-	if s := st.Source; s != nil {
+	switch s := st.Source; {
+	case s == nil:
+		fmt.Fprintf(w, "source\t%s\n", st.SourceError)
+	case s.Slot == "": // files keep nothing for us
+		fmt.Fprintf(w, "source\tfiles\n")
+	default:
 		reads := "nothing reads it"
 		if s.SlotActive {
 			reads = "being read"
@@ -170,8 +223,6 @@ func (a *app) printStatus(st *status) {
 		fmt.Fprintf(w, "source\tlog ends at %s\n", s.Head)
 		fmt.Fprintf(w, "slot\t%s, %s, confirmed %s, keeps %s of log\n", s.Slot, reads, s.Confirmed, size(s.RetainedBytes))
 		fmt.Fprintf(w, "lag\t%s, %d s\n", size(s.LagBytes), s.LagSeconds)
-	} else {
-		fmt.Fprintf(w, "source\t%s\n", st.SourceError)
 	}
 	fmt.Fprintf(w, "continuity\t%s\n", st.Continuity)
 	w.Flush()
@@ -184,7 +235,28 @@ func (a *app) printStatus(st *status) {
 		}
 		w.Flush()
 	}
+	if len(st.Sequenced) > 0 {
+		fmt.Fprintln(a.out)
+		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "TARGET\tREMEMBERED\tTOMBSTONES\tTRUNCATED AT\tHORIZON")
+		for _, m := range st.Sequenced {
+			about := ""
+			if m.Estimated {
+				about = "about "
+			}
+			fmt.Fprintf(w, "%s\t%s%d\t%[2]s%[4]d\t%[5]s\t%[6]s\n", m.Target, about, m.Remembered, m.Tombstones, dash(m.Truncated), dash(m.Horizon))
+		}
+		w.Flush()
+	}
 	for _, p := range st.Problems {
 		fmt.Fprintf(a.out, "\nproblem: %s\n", p)
 	}
+}
+
+// dash stands for what there is not.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return oneLine(s)
 }

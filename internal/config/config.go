@@ -25,6 +25,7 @@ type Config struct {
 	Destination Destination   `yaml:"destination"`
 	Hydrate     Hydrate       `yaml:"hydrate"`
 	Batch       Batch         `yaml:"batch"`
+	Relations   Relations     `yaml:"relations"`
 	Flows       []Flow        `yaml:"flows"`
 	QueueBytes  Bytes         `yaml:"queue_bytes"`
 	DrainMax    time.Duration `yaml:"drain_max"`
@@ -84,7 +85,46 @@ type Flow struct {
 	TrackHistory       []string `yaml:"track_history_column_list"`
 	TrackHistoryExcept []string `yaml:"track_history_except_column_list"`
 	HistoryStart       string   `yaml:"history_start"`
+
+	Name                string        `yaml:"name"`
+	Once                bool          `yaml:"once"`
+	SequenceBy          Names         `yaml:"sequence_by"`
+	SourceKind          string        `yaml:"source_kind"`
+	SkipChangeCommits   []string      `yaml:"skip_change_commits"`
+	ApplyAsDeletes      string        `yaml:"apply_as_deletes"`
+	ApplyAsTruncates    string        `yaml:"apply_as_truncates"`
+	IgnoreNull          bool          `yaml:"ignore_null_updates"`
+	IgnoreNullList      []string      `yaml:"ignore_null_updates_column_list"`
+	IgnoreNullExcept    []string      `yaml:"ignore_null_updates_except_column_list"`
+	ColumnsToUpdate     string        `yaml:"columns_to_update"`
+	TombstoneRetention  time.Duration `yaml:"tombstone_retention"`
+	LateBeyondRetention string        `yaml:"late_beyond_retention"`
+	OnBadEvent          string        `yaml:"on_bad_event"`
 }
+
+// Names is a list that may be written as one name.
+type Names []string
+
+// Relations are the change feeds in files, in the order of the file.
+type Relations []Relation
+
+// Relation is one of them.
+type Relation struct {
+	Name      string  `yaml:"-"` // its key in relations
+	Path      string  `yaml:"path"`
+	Format    string  `yaml:"format"`
+	Columns   Columns `yaml:"columns"`
+	Header    *bool   `yaml:"header"`
+	Delimiter string  `yaml:"delimiter"`
+	Null      string  `yaml:"null"`
+	Order     string  `yaml:"order"`
+}
+
+// Columns are declared columns, in order: name and type.
+type Columns []Column
+
+// Column is one of them.
+type Column struct{ Name, Type string }
 
 // Default returns the configuration with every default.
 func Default() Config {
@@ -109,9 +149,18 @@ func (c *Config) Specs() []flow.Spec {
 	specs := make([]flow.Spec, len(c.Flows))
 	for i, f := range c.Flows {
 		specs[i] = flow.Spec{
-			Source: f.Source, Except: f.Except, Target: f.Target, SCDType: f.SCDType, Keys: f.Keys, AppendOnly: f.AppendOnly,
+			Source: f.Source, Once: f.Once, Except: f.Except, Target: f.Target, SCDType: f.SCDType, Keys: f.Keys, AppendOnly: f.AppendOnly,
 			ColumnList: f.ColumnList, ExceptColumnList: f.ExceptColumnList,
 			TrackHistory: f.TrackHistory, TrackHistoryExcept: f.TrackHistoryExcept, HistoryStart: f.HistoryStart,
+			Sequenced: flow.Sequenced{
+				Name: f.Name, SequenceBy: f.SequenceBy, Feed: f.SourceKind == "feed" || c.Source.Kind == "files", SkipChange: f.SkipChangeCommits,
+				DeleteWhen: f.ApplyAsDeletes, TruncateWhen: f.ApplyAsTruncates,
+				IgnoreNull: f.IgnoreNull, IgnoreNullList: f.IgnoreNullList, IgnoreNullExcept: f.IgnoreNullExcept, ColumnsToUpdate: f.ColumnsToUpdate,
+				TombstoneRetention: f.TombstoneRetention, QuarantineBeyond: f.LateBeyondRetention == "quarantine", FailOnBad: f.OnBadEvent == "fail",
+			},
+		}
+		if specs[i].Sequenced.TombstoneRetention == 0 {
+			specs[i].Sequenced.TombstoneRetention = 48 * time.Hour
 		}
 		if specs[i].SCDType == 0 {
 			specs[i].SCDType = 1
@@ -131,8 +180,12 @@ func (c *Config) Validate() error {
 		return bad("`pipeline` is missing: a name such as `pipeline: shop`; it names slot, publications and bookkeeping")
 	case len(c.Pipeline) > 200:
 		return bad("`pipeline` is longer than 200 bytes")
-	case c.Source.Kind != "postgres":
-		return bad("source.kind %q is not known; it is postgres", c.Source.Kind)
+	case c.Source.Kind != "postgres" && c.Source.Kind != "files":
+		return bad("source.kind %q is not known; it is postgres or files", c.Source.Kind)
+	case c.Source.Kind == "files" && len(c.Relations) == 0:
+		return bad("source.kind files needs `relations`: each a name with a path, such as `users_cdf: {path: \"feed/*.jsonl\", format: jsonl}`")
+	case c.Source.Kind != "files" && len(c.Relations) > 0:
+		return bad("relations of files go with source.kind: files in this version")
 	case c.Destination.Kind != "duckdb" && c.Destination.Kind != "postgres":
 		return bad("destination.kind %q is not known; it is duckdb or postgres", c.Destination.Kind)
 	case c.Destination.Kind == "duckdb" && c.Destination.DSN == "":
@@ -157,6 +210,18 @@ func (c *Config) Validate() error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return bad("log_level is debug, info, warn or error, not %q", c.LogLevel)
+	}
+	for _, f := range c.Flows {
+		switch {
+		case f.Once && c.Source.Kind == "files":
+			return bad("flow %q: once goes with tables, not with files, in this version", f.Source)
+		case f.SourceKind != "" && f.SourceKind != "table" && f.SourceKind != "feed":
+			return bad("flow %q: source_kind is table or feed, not %q", f.Source, f.SourceKind)
+		case f.OnBadEvent != "" && f.OnBadEvent != "quarantine" && f.OnBadEvent != "fail":
+			return bad("flow %q: on_bad_event is quarantine or fail, not %q", f.Source, f.OnBadEvent)
+		case f.LateBeyondRetention != "" && f.LateBeyondRetention != "apply" && f.LateBeyondRetention != "quarantine":
+			return bad("flow %q: late_beyond_retention is apply or quarantine, not %q", f.Source, f.LateBeyondRetention)
+		}
 	}
 	for _, s := range c.Specs() {
 		if err := s.Validate(); err != nil {

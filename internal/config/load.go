@@ -49,6 +49,9 @@ func Parse(name string, text []byte) (*Config, error) {
 	if err := expand(name, root); err != nil {
 		return nil, err
 	}
+	// Names of relations and of their columns keep their case and order, which a map
+	// would lose.
+	relations := takeRelations(root)
 	raw := map[string]any{}
 	if err := root.Decode(&raw); err != nil {
 		return nil, fault.Badly("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -62,11 +65,12 @@ func Parse(name string, text []byte) (*Config, error) {
 		return nil, fault.Badly("%s: %v", name, err)
 	}
 	c := Default()
-	hook := mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc(), numberToBytes)
+	hook := mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc(), numberToBytes, oneName)
 	err := v.Unmarshal(&c, func(d *mapstructure.DecoderConfig) { d.TagName = "yaml"; d.DecodeHook = hook })
 	if err != nil {
 		return nil, fault.Badly("%s: %s", name, describe(err))
 	}
+	c.Relations = relations
 	if err := c.Validate(); err != nil {
 		var fe *fault.Error
 		if errors.As(err, &fe) {
@@ -75,6 +79,55 @@ func Parse(name string, text []byte) (*Config, error) {
 		return nil, err
 	}
 	return &c, nil
+}
+
+// takeRelations reads `relations` and takes it out of the document, which strict has
+// accepted.
+func takeRelations(root *yaml.Node) (out Relations) {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value != "relations" {
+			continue
+		}
+		list := root.Content[i+1].Content
+		for j := 0; j+1 < len(list); j += 2 {
+			r := Relation{Name: list[j].Value}
+			fields := list[j+1].Content
+			for k := 0; k+1 < len(fields); k += 2 {
+				value := fields[k+1]
+				switch fields[k].Value {
+				case "path":
+					r.Path = value.Value
+				case "format":
+					r.Format = value.Value
+				case "delimiter":
+					r.Delimiter = value.Value
+				case "null":
+					r.Null = value.Value
+				case "order":
+					r.Order = value.Value
+				case "header":
+					header := value.Value == "true"
+					r.Header = &header
+				case "columns":
+					for c := 0; c+1 < len(value.Content); c += 2 {
+						r.Columns = append(r.Columns, Column{Name: value.Content[c].Value, Type: value.Content[c+1].Value})
+					}
+				}
+			}
+			out = append(out, r)
+		}
+		root.Content = append(root.Content[:i], root.Content[i+2:]...)
+		return out
+	}
+	return nil
+}
+
+// oneName lets a list of names be written as one name.
+func oneName(from, to reflect.Type, data any) (any, error) {
+	if name, ok := data.(string); ok && to == reflect.TypeFor[Names]() {
+		return Names{name}, nil
+	}
+	return data, nil
 }
 
 func numberToBytes(from, to reflect.Type, data any) (any, error) {
@@ -106,6 +159,29 @@ func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
 		return path
 	}
 	switch {
+	case t == reflect.TypeFor[Names]() && n.Kind == yaml.ScalarNode:
+		return nil
+	case t == reflect.TypeFor[Relations](), t == reflect.TypeFor[Columns]():
+		if n.Kind != yaml.MappingNode {
+			return fault.Badly("%s:%d: %s must hold names (`name: ...`)", name, n.Line, where())
+		}
+		seen := map[string]bool{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key, value := n.Content[i], n.Content[i+1]
+			if seen[key.Value] {
+				return fault.Badly("%s:%d: name `%s` stands twice in %s", name, key.Line, key.Value, where())
+			}
+			seen[key.Value] = true
+			item := reflect.TypeFor[string]()
+			if t == reflect.TypeFor[Relations]() {
+				item = reflect.TypeFor[Relation]()
+			}
+			if err := strict(name, value, item, path+"."+key.Value); err != nil {
+				return err
+			}
+		}
+	case t.Kind() == reflect.Pointer:
+		return strict(name, n, t.Elem(), path)
 	case t.Kind() == reflect.Struct:
 		if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 			return nil
@@ -172,6 +248,9 @@ func suggest(t reflect.Type, key string) string {
 	var all []string
 	for i := range t.NumField() {
 		k := t.Field(i).Tag.Get("yaml")
+		if k == "-" {
+			continue
+		}
 		all = append(all, k)
 		if d := distance(strings.ToLower(key), k); d < bestDistance {
 			best, bestDistance = k, d

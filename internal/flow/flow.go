@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
@@ -20,6 +21,7 @@ type Spec struct {
 	SCDType int      // 1 or 2
 
 	Keys             []string // empty: the primary key
+	Once             bool     // copy the rows, and follow nothing (rule R90)
 	AppendOnly       bool     // follow inserts and truncates only, although there is a key
 	ColumnList       []string // only these columns
 	ExceptColumnList []string // all but these
@@ -30,6 +32,80 @@ type Spec struct {
 	// HistoryStart is where versions of copied rows begin: HistoryStartSnapshot (the
 	// source's clock just before the snapshot) or HistoryStartInfinity.
 	HistoryStart string
+
+	Sequenced Sequenced
+}
+
+// Sequenced is what makes a flow a sequenced one: its events are ordered by columns
+// of the user, and may arrive in any order. It is one if SequenceBy is not empty.
+type Sequenced struct {
+	Name       string   // the flow's identity; empty: the target's name
+	SequenceBy []string // columns (or _lsn, _commit_time), compared from left to right
+	Feed       bool     // source_kind: feed: only INSERTs of the relation are events
+	SkipChange []string // of a feed: insert-only is expected; these operations are passed over: update, delete, truncate
+
+	DeleteWhen   string // apply_as_deletes
+	TruncateWhen string // apply_as_truncates; type 1 only (rule R27)
+
+	IgnoreNull       bool     // ignore_null_updates: for all columns
+	IgnoreNullList   []string // for these only
+	IgnoreNullExcept []string // for all but these
+	ColumnsToUpdate  string   // the column that names what an event writes (rule R51)
+
+	TombstoneRetention time.Duration // how long deletes are remembered, in commit time
+	QuarantineBeyond   bool          // late_beyond_retention: quarantine
+	FailOnBad          bool          // on_bad_event: fail
+}
+
+// Is reports whether the flow is sequenced.
+func (s *Sequenced) Is() bool { return len(s.SequenceBy) > 0 }
+
+// Partial reports whether an event may leave columns unwritten.
+func (s *Sequenced) Partial() bool {
+	return s.IgnoreNull || len(s.IgnoreNullList) > 0 || len(s.IgnoreNullExcept) > 0 || s.ColumnsToUpdate != ""
+}
+
+// validate checks what can be known without a database.
+func (s *Sequenced) validate(scdType int, keys []string, bad func(string, ...any) error) error {
+	if !s.Is() {
+		for name, set := range map[string]bool{
+			"apply_as_deletes": s.DeleteWhen != "", "apply_as_truncates": s.TruncateWhen != "", "columns_to_update": s.ColumnsToUpdate != "",
+			"ignore_null_updates": s.Partial() && s.ColumnsToUpdate == "", "source_kind: feed": s.Feed, "late_beyond_retention": s.QuarantineBeyond,
+		} {
+			if set {
+				return bad("%s needs sequence_by: the column that orders the events of a key", name)
+			}
+		}
+		return nil
+	}
+	ways := 0
+	for _, set := range []bool{s.IgnoreNull, len(s.IgnoreNullList) > 0, len(s.IgnoreNullExcept) > 0} {
+		if set {
+			ways++
+		}
+	}
+	switch {
+	case s.Feed && len(keys) == 0:
+		return bad("a feed needs keys: the columns that say which row an event is about")
+	case scdType == 2 && s.TruncateWhen != "":
+		return bad("apply_as_truncates goes with stored_as_scd_type: 1 only: a history is not truncated")
+	case ways > 1:
+		return bad("ignore_null_updates, ignore_null_updates_column_list and ignore_null_updates_except_column_list exclude each other")
+	case ways > 0 && s.ColumnsToUpdate != "":
+		return bad("columns_to_update and ignore_null_updates exclude each other")
+	case len(s.SkipChange) > 0 && !s.Feed:
+		return bad("skip_change_commits goes with source_kind: feed")
+	case s.TombstoneRetention < 0:
+		return bad("tombstone_retention is negative")
+	case s.QuarantineBeyond && !slices.Equal(s.SequenceBy, []string{"_lsn"}) && !slices.Equal(s.SequenceBy, []string{"_commit_time"}):
+		return bad("late_beyond_retention: quarantine needs a sequence that compares across keys: _lsn or _commit_time")
+	}
+	for _, op := range s.SkipChange {
+		if op != "update" && op != "delete" && op != "truncate" {
+			return bad("skip_change_commits lists update, delete or truncate, not %q", op)
+		}
+	}
+	return nil
 }
 
 const (
@@ -66,6 +142,17 @@ func (s *Spec) Validate() error {
 	case s.HistoryStart != HistoryStartSnapshot && s.HistoryStart != HistoryStartInfinity:
 		return bad("history_start is %q or %q, not %q", HistoryStartSnapshot, HistoryStartInfinity, s.HistoryStart)
 	}
+	if s.Sequenced.Is() {
+		switch {
+		case s.AppendOnly:
+			return bad("append_only keeps every row as it came: it does not go with sequence_by")
+		case s.IsPattern():
+			return bad("sequence_by belongs to a flow of one relation, not to a pattern")
+		}
+	}
+	if err := s.Sequenced.validate(s.SCDType, s.Keys, bad); err != nil {
+		return err
+	}
 	for _, p := range append([]string{s.Source}, s.Except...) {
 		if _, err := path.Match(p, "x"); err != nil {
 			return bad("pattern %q is malformed", p)
@@ -88,7 +175,7 @@ func (s *Spec) Matches(n change.Name) bool {
 // A name that itself holds a dot is written in double quotes: public."a.b".
 func match(pattern string, n change.Name) bool {
 	schema, table := SplitName(pattern)
-	if schema == "" {
+	if schema == "" && n.Schema != "" { // relations of files have no schema
 		schema = "public"
 	}
 	return glob(schema, n.Schema) && glob(table, n.Table)

@@ -2,12 +2,14 @@ package pipeline
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
 	"tailrace/scd"
+	"tailrace/scd/sequenced"
 	"tailrace/sink"
 	"tailrace/source"
 )
@@ -18,6 +20,13 @@ type Bound struct {
 	Relation *source.Relation
 	Target   *scd.Target
 	Notes    []string // what this target will not see
+	Warnings []string // what may not be meant
+
+	flow  *sequenced.Flow // of a sequenced flow
+	order int             // in which it was declared
+	// second: another flow before it writes the same (sequenced) target, which is
+	// planned, copied and remembered once.
+	second bool
 
 	// Blocked says why the relation cannot be followed, although the target is known
 	// to the mark: the target is to be parked. Then Target has only names and kind.
@@ -41,12 +50,32 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 				continue
 			}
 			found = true
-			b, finding, err := bindOne(spec, rel, sourceDefault, defaultSchema, known)
+			b, finding, err := bindOne(spec, i, rel, sourceDefault, defaultSchema, known)
 			if err != nil {
 				return nil, nil, err
 			}
 			if finding != nil {
 				findings = append(findings, *finding)
+				continue
+			}
+			first := slices.IndexFunc(bound, func(o Bound) bool { return o.Target.Name == b.Target.Name })
+			if first >= 0 && b.Blocked != nil && spec.Once {
+				continue // a seed that is gone; the target lives on by its other flows
+			}
+			if first >= 0 && bound[first].Blocked != nil && bound[first].Spec.Once {
+				bound[first] = b
+				continue
+			}
+			if first >= 0 && b.flow != nil && bound[first].flow != nil {
+				for j := range bound {
+					if bound[j].Target.Name == b.Target.Name {
+						if err := agree(&bound[j], &b); err != nil {
+							return nil, nil, err
+						}
+					}
+				}
+				b.Target, b.second = bound[first].Target, true
+				bound = append(bound, b)
 				continue
 			}
 			if other, twice := taken[b.Target.Name]; twice {
@@ -67,7 +96,9 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 			}
 			gone := &source.Relation{Table: &change.Table{Name: change.Name{Schema: schema, Table: table}}}
 			if b := blocked(spec, gone, sourceDefault, defaultSchema, "make it again, or take its flow out of the configuration", "the source has no table "+spec.Source+" any more"); known(b.Target.Name) {
-				bound = append(bound, b)
+				if !spec.Once || !slices.ContainsFunc(bound, func(o Bound) bool { return o.Target.Name == b.Target.Name }) {
+					bound = append(bound, b)
+				}
 				continue
 			}
 			return nil, nil, fault.Refuse("create it, or correct `source` of the flow (names are case-sensitive; write schema.table)",
@@ -79,7 +110,7 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 
 // bindOne gives a Bound, or a finding for a relation that a pattern skips or that
 // blocks.
-func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema string, known func(change.Name) bool) (Bound, *sink.Finding, error) {
+func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, defaultSchema string, known func(change.Name) bool) (Bound, *sink.Finding, error) {
 	t := rel.Table
 	refuse := func(remedy, format string, args ...any) (Bound, *sink.Finding, error) {
 		what := fmt.Sprintf("table %s: ", t.Name) + fmt.Sprintf(format, args...)
@@ -111,8 +142,13 @@ func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema
 		}
 	}
 	appendOnly := spec.AppendOnly || len(keys) == 0
-	b := Bound{Spec: spec, Relation: rel}
-	switch {
+	b := Bound{Spec: spec, Relation: rel, order: order}
+	switch q := &spec.Sequenced; {
+	case q.Feed:
+		appendOnly = false // its keys are the target's; no event is an UPDATE or DELETE
+	case q.Is() && t.Identity != change.IdentityFull:
+		return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL; or source_kind: feed, if its rows are events", quoted(t.Name)),
+			"a table followed by a sequence of its own must log whole old rows, or a DELETE would have no place in the sequence")
 	case appendOnly && spec.SCDType == 2:
 		return refuse(fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (...)", quoted(t.Name)), "history needs a key, and there is none")
 	case appendOnly && !spec.AppendOnly:
@@ -125,6 +161,12 @@ func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema
 	}
 	if appendOnly {
 		keys = nil
+	}
+	if q := &spec.Sequenced; q.ColumnsToUpdate != "" && len(spec.ColumnList) == 0 && t.Find(q.ColumnsToUpdate) >= 0 {
+		// The column that says what an event writes is no data (rule R52).
+		without := *spec
+		without.ExceptColumnList = append(slices.Clip(spec.ExceptColumnList), q.ColumnsToUpdate)
+		spec, b.Spec = &without, &without
 	}
 	chosen, isKey, tracked, err := spec.Columns(t, keys)
 	if err != nil {
@@ -142,7 +184,9 @@ func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema
 	}
 	for _, i := range chosen {
 		c := t.Columns[i]
-		if isKey[i] {
+		if isKey[i] && spec.Sequenced.Feed {
+			c.Nullable = false // an event without a key is set aside
+		} else if isKey[i] {
 			if t.Identity != change.IdentityFull && !c.Key {
 				return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL, or choose keys among the replica identity's columns", quoted(t.Name)),
 					"key column %s is not part of its replica identity", c.Name)
@@ -154,6 +198,13 @@ func bindOne(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema
 		target.Columns = append(target.Columns, scd.Column{Name: c.Name, Type: c.Type, Key: isKey[i], Tracked: tracked[i], Nullable: c.Nullable})
 	}
 	b.Target = target
+	if spec.Sequenced.Is() {
+		if b.flow, err = sequencedFlow(spec, order, t, target); err != nil {
+			return Bound{}, nil, err
+		}
+		sequencedTarget(target, b.flow)
+		b.Warnings = append(b.Warnings, sequenceNotes(spec, target, b.flow)...)
+	}
 	return b, nil, nil
 }
 
@@ -208,16 +259,25 @@ func Followed(bound []Bound) []source.Followed {
 	var out []source.Followed
 	at := map[uint32]int{}
 	for i := range bound {
+		if bound[i].Spec.Once {
+			continue
+		}
 		t := bound[i].Relation.Table
 		j, seen := at[t.ID]
 		if !seen {
 			at[t.ID] = len(out)
-			out = append(out, source.Followed{Table: t, AppendOnly: bound[i].Target.AppendOnly})
+			out = append(out, source.Followed{Table: t, AppendOnly: bound[i].appendOnly()})
 			continue
 		}
-		out[j].AppendOnly = out[j].AppendOnly && bound[i].Target.AppendOnly
+		out[j].AppendOnly = out[j].AppendOnly && bound[i].appendOnly()
 	}
 	return out
+}
+
+// appendOnly reports whether the flow can do with inserts and truncates alone. A feed
+// with a usable identity is published whole, so that a change in it is noticed.
+func (b *Bound) appendOnly() bool {
+	return b.Target.AppendOnly || b.Spec.Sequenced.Feed && (!b.Relation.Usable || len(b.Relation.PrimaryKey) == 0)
 }
 
 // quote and quoted spell identifiers for remedies, which are PostgreSQL statements.

@@ -32,6 +32,11 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 		return err
 	}
 	fault.KillPoint("mark creating")
+	if memory, ok := s.dst.(sink.Memory); ok {
+		if err := memory.StartOver(ctx); err != nil {
+			return fmt.Errorf("start over: %w", err)
+		}
+	}
 	// The publications must be there before the slot, or the slot can never be read
 	// with them.
 	if err := s.src.Publish(ctx, Followed(s.bound)); err != nil {
@@ -43,11 +48,15 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 	}
 	defer s.close("snapshot", snap.Close)
 	fault.KillPoint("slot made")
-	s.Log.Info("replication slot made", "slot", state.Slot.Name, "position", snap.Position().String())
+	if !state.Keepless {
+		s.Log.Info("replication slot made", "slot", state.Slot.Name, "position", snap.Position().String())
+	}
 
 	m.Phase, m.Position, m.Tables = checkpoint.Copying, snap.Position(), nil
 	for i := range s.bound {
-		m.Tables = append(m.Tables, s.tableState(&s.bound[i], checkpoint.Creating, change.Position{}))
+		if !s.bound[i].second {
+			m.Tables = append(m.Tables, s.tableState(&s.bound[i], checkpoint.Creating, change.Position{}))
+		}
 	}
 	if err := s.save(ctx, m); err != nil {
 		return err
@@ -70,6 +79,7 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		b := &s.bound[i]
 		st := s.state(b.Target.Name)
 		switch {
+		case b.second, b.Blocked != nil && b.Spec.Once && st.Phase != checkpoint.None:
 		case s.asked(b):
 			missing = append(missing, *b)
 		case st.Phase == checkpoint.Parked:
@@ -78,6 +88,9 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			missing = append(missing, *b)
 		default:
 			if err := s.widen(ctx, b); err != nil {
+				if changed := s.redefined(ctx, b); changed != nil {
+					err = changed // which is why it does not fit
+				}
 				return fmt.Errorf("prepare target %s: %w", b.Target.Name, err)
 			}
 		}
@@ -100,6 +113,10 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return named(name, &b) }) {
 			return fault.Badly("--table %s: no flow has such a target", name)
 		}
+	}
+	if len(missing) > 0 && s.keepless && s.mark.Phase == checkpoint.Live {
+		return fault.Refuse("`tailrace run --overwrite` takes all files again, for all targets",
+			"target %s is new, and files that its flow needs were taken without it", missing[0].Target.Name)
 	}
 	if len(missing) > 0 {
 		if err := s.preflight(ctx, missing, s.mode.Overwrite); err != nil {
@@ -173,7 +190,22 @@ func named(name string, b *Bound) bool {
 }
 
 func (s *session) tableState(b *Bound, p checkpoint.Phase, since change.Position) checkpoint.Table {
-	return checkpoint.Table{Target: b.Target.Name, Source: b.Relation.Table.Name, ID: b.Relation.Table.ID, Phase: p, Since: since}
+	t := checkpoint.Table{Target: b.Target.Name, Source: b.Relation.Table.Name, ID: b.Relation.Table.ID, Phase: p, Since: since}
+	for i := range s.bound {
+		if s.bound[i].second && s.bound[i].Target.Name == b.Target.Name {
+			t.ID = 0 // of several source tables
+		}
+	}
+	return t
+}
+
+// doneState is a table's state once it is copied.
+func (s *session) doneState(b *Bound, p checkpoint.Phase, snap source.Snapshot) checkpoint.Table {
+	done := s.tableState(b, p, snap.Position())
+	if p == checkpoint.Catching && snap.Position().Compare(s.mark.Position) <= 0 {
+		done.Phase = checkpoint.Live
+	}
+	return done
 }
 
 // preflight refuses before anything is made: blocking findings of the source, a
@@ -196,17 +228,21 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 	}
 	for i := range bound {
 		t := bound[i].Target
+		begun := s.state(t.Name).Phase != checkpoint.None
 		p, err := s.dst.Plan(ctx, t)
 		if err != nil {
 			return fmt.Errorf("look at target %s: %w", t.Name, err)
 		}
 		for _, f := range p.Problems {
+			if f.Reset && (ours || begun) {
+				s.Log.Warn(f.What+"; it is made anew", "target", t.Name.String())
+				continue
+			}
 			if f.Blocks {
 				return fault.Refuse(f.Remedy, "%s", f.What)
 			}
 			s.Log.Warn(f.What, "remedy", f.Remedy)
 		}
-		begun := s.state(t.Name).Phase != checkpoint.None
 		if p.Rows && !ours && !begun {
 			return fault.Refuse("empty or drop it, choose another target, or pass --overwrite to replace its rows",
 				"target %s holds rows, and no mark says that they are this pipeline's", t.Name)
@@ -217,9 +253,18 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 
 // load copies tables under one snapshot.
 func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot, phase checkpoint.Phase) error {
-	tables := make([]hydrate.Table, len(bound))
+	var tables []hydrate.Table
+	var withSequence []*Bound
 	for i := range bound {
 		b := &bound[i]
+		if b.second {
+			continue
+		}
+		if memory, ok := s.dst.(sink.Memory); ok && b.flow != nil {
+			if err := memory.Reset(ctx, b.Target); err != nil {
+				return fmt.Errorf("empty target %s: %w", b.Target.Name, err)
+			}
+		}
 		if err := s.dst.Create(ctx, b.Target); err != nil {
 			return fmt.Errorf("make target %s: %w", b.Target.Name, err)
 		}
@@ -234,11 +279,12 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 			}
 			req.StartAt = &start
 		}
-		done := s.tableState(b, phase, snap.Position())
-		if phase == checkpoint.Catching && snap.Position().Compare(s.mark.Position) <= 0 {
-			done.Phase = checkpoint.Live
+		done := s.doneState(b, phase, snap)
+		if b.flow != nil {
+			withSequence = append(withSequence, b)
+			continue
 		}
-		tables[i] = hydrate.Table{
+		tables = append(tables, hydrate.Table{
 			Name: b.Target.Name.String(), Rows: b.Relation.Rows, Bytes: b.Relation.Size,
 			Read: func(ctx context.Context, w io.Writer) (int64, error) { return snap.Copy(ctx, req, w) },
 			Load: func(ctx context.Context, r io.Reader) (int64, error) {
@@ -250,13 +296,18 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 				fault.KillPoint("table loaded")
 				return rows, nil
 			},
-		}
+		})
 	}
 	if err := hydrate.Run(ctx, tables, s.Workers, s.Progress); err != nil {
 		if ctx.Err() != nil && !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("%w: %w", context.Canceled, err)
 		}
 		return err
+	}
+	for _, b := range withSequence {
+		if err := s.loadSequenced(ctx, b, snap, phase); err != nil {
+			return err
+		}
 	}
 	s.progressed = true
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,6 +12,7 @@ import (
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/scd"
+	"tailrace/scd/sequenced"
 	"tailrace/sink"
 	"tailrace/source"
 )
@@ -29,8 +29,9 @@ type follower struct {
 	queue  *queue
 	routes map[uint32][]*route // source table id -> its targets
 	byTgt  map[change.Name]*route
-	until  change.Position // stop when the mark has reached it; zero: never
-	exact  bool            // never apply anything beyond until
+	lanes  map[change.Name]*channel // of sequenced targets
+	until  change.Position          // stop when the mark has reached it; zero: never
+	exact  bool                     // never apply anything beyond until
 
 	// The batch being gathered.
 	end     change.Position // end of its last whole transaction or quiet point
@@ -38,9 +39,9 @@ type follower struct {
 	changes int
 	bytes   int
 	txs     int
-	open    bool // the destination holds an unfinished source transaction (pieces)
-	pieces  bool // the running source transaction came in pieces so far
-	piecing bool // some piece of it touched a target
+	open    bool          // the destination holds an unfinished source transaction (pieces)
+	files   []change.File // taken whole
+	piecing bool          // some piece of it touched a target
 
 	applied change.Position
 	written time.Time     // when the mark was last written
@@ -51,7 +52,9 @@ type follower struct {
 // route is one target of a source table.
 type route struct {
 	*Bound
-	folder *scd.Folder
+	folder *scd.Folder       // of an ordered flow
+	shaper *sequenced.Shaper // of a sequenced one, with
+	lane   *channel          // its target's lane
 	state  checkpoint.Table
 	layout *change.Table // the last layout seen in the log
 	dirty  bool          // changes in the batch
@@ -85,18 +88,37 @@ var errReached = errors.New("reached")
 func (s *session) follow(stop, work context.Context, until change.Position, exact bool) error {
 	f := &follower{
 		session: s, queue: newQueue(s.QueueBytes), until: until, exact: exact,
-		routes: map[uint32][]*route{}, byTgt: map[change.Name]*route{},
+		routes: map[uint32][]*route{}, byTgt: map[change.Name]*route{}, lanes: map[change.Name]*channel{},
 		end: s.mark.Position, applied: s.mark.Position,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	for i := range s.bound {
 		b := &s.bound[i]
-		r := &route{Bound: b, folder: scd.NewFolder(b.Target), state: s.state(b.Target.Name), layout: b.Relation.Table}
+		r := &route{Bound: b, state: s.state(b.Target.Name), layout: b.Relation.Table}
 		if r.state.Phase == checkpoint.Parked {
 			continue
 		}
-		f.routes[b.Relation.Table.ID] = append(f.routes[b.Relation.Table.ID], r)
-		f.byTgt[b.Target.Name] = r
+		if !b.Spec.Once {
+			f.routes[b.Relation.Table.ID] = append(f.routes[b.Relation.Table.ID], r)
+		}
+		if !b.second {
+			f.byTgt[b.Target.Name] = r
+		}
+		if b.flow == nil {
+			r.folder = scd.NewFolder(b.Target)
+			continue
+		}
+		if f.lanes[b.Target.Name] == nil {
+			c, err := s.channelOf(b.Target.Name)
+			if err == nil {
+				err = c.recall(work)
+			}
+			if err != nil {
+				return err
+			}
+			f.lanes[b.Target.Name] = c
+		}
+		r.lane, r.shaper = f.lanes[b.Target.Name], sequenced.NewShaper(b.flow, b.Target)
 	}
 	s.Stats.Applied.Set(f.applied)
 	if !until.IsZero() && until.Compare(f.applied) <= 0 && !f.anyCatching() {
@@ -108,7 +130,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 	defer stopReading()
 	from := f.applied
 	g.Go(func() error {
-		o := source.FollowOptions{Binary: s.binary, PieceBytes: s.PieceBytes}
+		o := source.FollowOptions{Binary: s.binary, PieceBytes: s.PieceBytes, Taken: s.taken, Once: s.mode.Once}
 		err := s.src.Follow(read, from, o, func(ctx context.Context, seg *change.Segment) error {
 			if n := len(seg.Txs); n > 0 && seg.Txs[n-1].Last {
 				s.Stats.Received.Set(seg.Txs[n-1].End)
@@ -237,6 +259,13 @@ func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error 
 				return err
 			}
 			f.end = tx.End
+			f.took(tx)
+			if f.drained(tx) {
+				if err := f.flush(ctx); err != nil {
+					return err
+				}
+				return errReached
+			}
 			if !tx.CommitTime.IsZero() {
 				f.commit = tx.CommitTime
 				f.txs++
@@ -256,6 +285,19 @@ func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error 
 		}
 	}
 	return nil
+}
+
+// took remembers the file that a transaction was.
+func (f *follower) took(tx *change.Tx) {
+	if tx.File != nil {
+		f.files = append(f.files, *tx.File)
+	}
+}
+
+// drained reports whether tx is the point behind the last file that was there, and
+// more are not waited for.
+func (f *follower) drained(tx *change.Tx) bool {
+	return f.mode.Once && f.keepless && tx.File == nil && len(tx.Changes) == 0
 }
 
 // beyond reports whether tx ends after the stop position. A piece whose end is not
@@ -299,6 +341,7 @@ func (f *follower) piece(ctx context.Context, tx *change.Tx) error {
 	}
 	f.end, f.commit = tx.End, tx.CommitTime
 	f.txs++
+	f.took(tx)
 	if !f.piecing {
 		return nil // like any other transaction, or nothing for us at all
 	}
@@ -326,7 +369,7 @@ func (f *follower) add(ctx context.Context, tx *change.Tx) error {
 			if r.Target.AppendOnly && (c.Op == change.Update || c.Op == change.Delete) {
 				continue // declared: append_only
 			}
-			if err := r.folder.Add(c); err != nil {
+			if err := r.add(tx, c); err != nil {
 				return f.at(tx, r, err)
 			}
 			if !r.inTx {
@@ -338,11 +381,26 @@ func (f *follower) add(ctx context.Context, tx *change.Tx) error {
 	}
 	for _, r := range touched {
 		r.inTx = false
+		if r.folder == nil {
+			continue
+		}
 		if err := r.folder.EndTx(tx.CommitTime.UnixMicro()); err != nil {
 			return f.at(tx, r, err)
 		}
 	}
 	return nil
+}
+
+// add folds one change, or makes its events.
+func (r *route) add(tx *change.Tx, c *change.Change) error {
+	if r.folder != nil {
+		return r.folder.Add(c)
+	}
+	bad, err := r.shaper.Change(r.lane.lane, tx, c)
+	if err == nil && bad != nil {
+		err = r.lane.bad(r.Bound, bad, sequenced.Origin{Tx: tx, Change: c})
+	}
+	return err
 }
 
 // at adds to an error what a person needs to find the place.
@@ -354,60 +412,12 @@ func (f *follower) at(tx *change.Tx, r *route, err error) error {
 	return fmt.Errorf("apply to %s, transaction %d, %s: %w", r.Target.Name, tx.XID, place, err)
 }
 
-// relayout follows a change of a source table's layout: new columns are added to
-// the target (NULL in old rows), dropped ones stay.
-func (f *follower) relayout(ctx context.Context, r *route, layout *change.Table, tx *change.Tx) error {
-	next, err := r.evolve(layout)
-	if err != nil {
-		return f.at(tx, r, err)
-	}
-	if next != nil {
-		if err := f.settleBefore(ctx, r, tx); err != nil {
-			return err
-		}
-		for _, c := range next.Columns {
-			if f.binary && !f.dst.Binary(c.Type) {
-				// The start-up path decides the wire form anew.
-				return fault.Retry(nil, "column %s of %s has a type that travels as text; reading the log anew", c.Name, r.Target.Name)
-			}
-		}
-		if err := f.dst.Create(ctx, next); err != nil {
-			return f.at(tx, r, fmt.Errorf("follow the new layout of %s: %w", layout.Name, err))
-		}
-		for _, c := range next.Columns[min(len(r.Target.Columns), len(next.Columns)):] {
-			f.Log.Warn("the source table has a new column; it was added to the target, NULL in rows that are there", "target", next.Name.String(), "column", c.Name)
-		}
-		r.Target = next
-		r.folder = scd.NewFolder(next)
-	}
-	for _, c := range r.Target.Columns {
-		if r.layout.Find(c.Name) >= 0 && layout.Find(c.Name) < 0 {
-			f.Log.Warn("the source table lost a column; the target keeps it: unchanged in rows that stay, NULL in new ones", "target", r.Target.Name.String(), "column", c.Name)
-		}
-	}
-	r.layout = layout
-	return nil
-}
-
-// settleBefore writes what the old layout's folder holds. Inside one transaction
-// DDL and rows cannot be taken apart, so the part so far goes as a piece.
-func (f *follower) settleBefore(ctx context.Context, r *route, tx *change.Tx) error {
-	if !r.dirty {
-		return nil
-	}
-	if r.inTx || f.open {
-		return f.at(tx, r, fault.Refuse(fmt.Sprintf("tailrace backfill --table %s --overwrite", r.Target.Name),
-			"table %s was altered in the middle of a transaction that also changed rows before it", r.layout.Name))
-	}
-	return f.flush(ctx)
-}
-
 // flush writes the batch gathered so far, if there is anything to say.
 func (f *follower) flush(ctx context.Context) error {
 	if f.open {
 		return nil
 	}
-	if f.changes == 0 && !f.quietDue() {
+	if f.changes == 0 && len(f.files) == 0 && !f.quietDue() {
 		return nil
 	}
 	return f.write(ctx, true, false)
@@ -436,7 +446,7 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 	b := &sink.Batch{Position: f.end, CommitTime: f.commit, First: first, More: more}
 	operations := 0
 	for _, r := range f.byTgt {
-		if r.dirty {
+		if r.dirty && r.folder != nil {
 			r.dirty = false
 			rounds := r.folder.Take()
 			if len(rounds) > 0 {
@@ -450,6 +460,26 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 			b.Live = append(b.Live, r.Target.Name)
 		}
 	}
+	for _, c := range f.lanes {
+		if c.lane.Size() == 0 && len(c.aside) == 0 {
+			if _, raised := c.lane.Truncates(); !raised {
+				continue
+			}
+		}
+		n, err := c.take(ctx, b, f.commit)
+		if err != nil {
+			return err
+		}
+		operations += n
+	}
+	for _, routes := range f.routes {
+		for _, r := range routes {
+			if r.lane != nil {
+				r.dirty = false
+			}
+		}
+	}
+	b.Files, f.files = f.files, nil
 	changes, txs := f.changes, f.txs
 	f.changes, f.bytes, f.txs = 0, 0, 0
 	fault.KillPoint("before apply")
@@ -458,6 +488,11 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 		return fmt.Errorf("write the batch that ends at %s: %w", f.end, err)
 	}
 	fault.KillPoint("applied")
+	for _, c := range f.lanes {
+		if err := c.applied(ctx, b); err != nil {
+			return err
+		}
+	}
 	now := time.Now()
 	f.Stats.ApplyTime.Add(int64(now.Sub(began)))
 	f.Stats.Changes.Add(int64(changes))
@@ -527,90 +562,4 @@ func (f *follower) confirm(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// watch parks tables, with the remedy, whose identity stopped serving or that are
-// not published any more.
-func (f *follower) watch(ctx context.Context) error {
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-f.done:
-			return nil
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		losses, err := f.src.Watch(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("look at the catalogue: %w", err)
-		}
-		gone, err := f.missing(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("look at the publications: %w", err)
-		}
-		if err := f.park(ctx, losses, gone); err != nil {
-			return err
-		}
-	}
-}
-
-// park sets the targets of tables aside: of those that lost their identity all but
-// the append-only ones, of those that are gone all. The stream is re-entered by the
-// front door, so that no loop has to know of it.
-func (f *follower) park(ctx context.Context, lost, gone []source.Loss) error {
-	var parked []checkpoint.Table
-	add := func(l source.Loss, appendOnly bool) {
-		for _, r := range f.routes[l.ID] {
-			already := slices.ContainsFunc(parked, func(p checkpoint.Table) bool { return p.Target == r.Target.Name })
-			if !already && (appendOnly || !r.Target.AppendOnly) {
-				parked = append(parked, park(f.state(r.Target.Name), fmt.Sprintf("table %s: %s", l.Table, l.Reason), l.Remedy))
-			}
-		}
-	}
-	for _, l := range lost {
-		add(l, false)
-	}
-	for _, l := range gone {
-		add(l, true)
-	}
-	if len(parked) == 0 {
-		return nil
-	}
-	m := f.mark
-	// Beside Apply: the position is the loop's.
-	m.Position, m.CommitTime = change.Position{}, time.Time{}
-	m.Tables = parked
-	if err := f.dst.Save(ctx, m); err != nil {
-		return fmt.Errorf("park tables: %w", err)
-	}
-	for _, p := range parked {
-		f.Log.Error("table is parked", "target", p.Target.String(), "reason", p.Reason)
-	}
-	return fault.Retry(nil, "entering anew without the parked tables")
-}
-
-// missing finds followed tables that are in no publication of ours any more. They
-// were dropped (and perhaps made again), or taken out by somebody: nothing of them
-// arrives.
-func (f *follower) missing(ctx context.Context) ([]source.Loss, error) {
-	state, err := f.src.State(ctx)
-	if err != nil || state.Published == nil {
-		return nil, err
-	}
-	var gone []source.Loss
-	for id, routes := range f.routes {
-		if !slices.Contains(state.Published, id) {
-			gone = append(gone, source.Loss{ID: id, Table: routes[0].Relation.Table.Name,
-				Reason: "it was dropped, dropped and made again, or taken out of the publication: its changes are not sent any more"})
-		}
-	}
-	return gone, nil
 }

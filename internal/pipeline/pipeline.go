@@ -57,6 +57,10 @@ type Mode struct {
 	// atSnapshot makes the run stop exactly at the position of a snapshot taken at
 	// the start and hands both over, while the pipeline is still owned (verify).
 	atSnapshot func(context.Context, source.Snapshot, *session) error
+
+	// instead runs in place of copying and following, with the pipeline owned and the
+	// flows bound (quarantine retry). stop ends it gracefully, work at once.
+	instead func(stop, work context.Context, s *session) error
 }
 
 // Pause before a retry: from 0.5 s doubling to 15 s, so that a restart of the
@@ -126,7 +130,9 @@ type session struct {
 	dst    sink.Writer
 	bound  []Bound
 	binary bool
-	binMu  sync.Mutex
+
+	keepless bool          // the source is one of files
+	taken    []change.File // of which these are known
 
 	markMu sync.Mutex // guards mark: the copy's workers and the loop write it
 	mark   checkpoint.Mark
@@ -194,6 +200,10 @@ func (s *session) walk(stop, work context.Context) error {
 	if err := s.survey(work); err != nil {
 		return err
 	}
+	if s.mode.instead != nil {
+		*s.worked = time.Now()
+		return s.mode.instead(stop, work, s)
+	}
 	state, err := s.src.State(work)
 	if err != nil {
 		return fmt.Errorf("read the source's state: %w", err)
@@ -208,6 +218,15 @@ func (s *session) walk(stop, work context.Context) error {
 	d, err := checkpoint.Decide(mark, DecideState(state))
 	if err != nil {
 		return err
+	}
+	if s.keepless = state.Keepless; s.keepless && d.Action != checkpoint.Hydrate {
+		memory, ok := s.dst.(sink.Memory)
+		if !ok {
+			return fault.Badly("this destination does not take files")
+		}
+		if s.taken, err = memory.Files(work); err != nil {
+			return fmt.Errorf("read which files were taken: %w", err)
+		}
 	}
 	s.Log.Info("decided where to begin", "action", d.Action.String(), "mark", s.mark.Position.String(), "tables", len(s.bound))
 	copyCtx, cancel := context.WithCancel(work) // a stop ends a copy at once: it starts again
@@ -235,7 +254,7 @@ func (s *session) walk(stop, work context.Context) error {
 		return s.followToSnapshot(stop, work)
 	}
 	var until change.Position
-	if s.mode.Once {
+	if s.mode.Once && !s.keepless {
 		if until, err = s.src.Head(work); err != nil {
 			return fmt.Errorf("read the source's position: %w", err)
 		}
@@ -280,12 +299,14 @@ func (s *session) setAside(ctx context.Context, state source.State) error {
 		st := s.state(b.Target.Name)
 		switch id := b.Relation.Table.ID; {
 		case !s.knows(b.Target.Name) || s.asked(b) || st.Phase == checkpoint.Parked:
+		case b.Spec.Once: // nothing of it is followed
 		case b.Blocked != nil:
 			parked = append(parked, park(st, b.Blocked.What, b.Blocked.Remedy))
-		case st.ID != id:
+		case st.ID != id && st.ID != 0:
 			parked = append(parked, park(st, fmt.Sprintf("table %s was dropped and made again since it was copied: it is another table now", b.Relation.Table.Name), ""))
 		case state.Published != nil && !slices.Contains(state.Published, id):
 			parked = append(parked, park(st, fmt.Sprintf("table %s was taken out of the publication since it was copied: its changes since then were not sent", b.Relation.Table.Name), ""))
+		case b.Spec.Sequenced.Feed: // inserts are published either way
 		case state.Published != nil && b.Target.AppendOnly && !b.Spec.AppendOnly && slices.Contains(state.PublishedWhole, id):
 			parked = append(parked, park(st, fmt.Sprintf("table %s has lost its key since it was copied: %s", b.Relation.Table.Name, b.Relation.Why), b.Relation.Remedy))
 		case state.Published != nil && !b.Target.AppendOnly && !slices.Contains(state.PublishedWhole, id):
@@ -327,7 +348,7 @@ func DecideState(st source.State) checkpoint.SourceState {
 		Identity: checkpoint.Identity{System: st.System, Timeline: st.Timeline, Database: st.Database},
 		SlotName: st.Slot.Name, SlotExists: st.Slot.Exists, SlotProblem: st.Slot.Problem,
 		SlotLost: st.Slot.Lost, SlotLostWhy: st.Slot.LostWhy, Confirmed: st.Slot.Confirmed, Head: st.Head,
-		PublicationsMissing: st.PublicationsMissing, PublicationNewer: st.PublicationNewer,
+		Keepless: st.Keepless, PublicationsMissing: st.PublicationsMissing, PublicationNewer: st.PublicationNewer,
 	}
 }
 
@@ -360,6 +381,9 @@ func (s *session) survey(ctx context.Context) error {
 		for _, n := range b.Notes {
 			s.Log.Debug(n)
 		}
+		for _, w := range b.Warnings {
+			s.Log.Warn(w)
+		}
 	}
 	return nil
 }
@@ -368,6 +392,9 @@ func (s *session) survey(ctx context.Context) error {
 // the log is read in one form.
 func BinaryForm(bound []Bound, w sink.Writer) bool {
 	for _, b := range bound {
+		if b.flow != nil {
+			return false // values are compared and remembered in one form, for good
+		}
 		for _, c := range b.Target.Columns {
 			if !w.Binary(c.Type) {
 				return false

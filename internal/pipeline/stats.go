@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"tailrace/internal/change"
+	"tailrace/scd/sequenced"
 )
 
 // Stats are a run's counters. Received, applied and confirmed are three different
@@ -18,6 +19,22 @@ type Stats struct {
 	Retries                      atomic.Int64
 	ApplyTime                    atomic.Int64 // ns inside the destination
 	CommitTime                   atomic.Int64 // of the newest applied transaction, ns since the Unix epoch
+	Sequenced                    SequencedStats
+}
+
+// SequencedStats are what happened to the events of sequenced flows: see
+// sequenced.Counts. Aside are those in quarantine since the start.
+type SequencedStats struct {
+	Events, Duplicates, Late, Ties, Truncated, Beyond, Aside atomic.Int64
+}
+
+func (s *SequencedStats) add(c sequenced.Counts) {
+	s.Events.Add(int64(c.Events))
+	s.Duplicates.Add(int64(c.Duplicates))
+	s.Late.Add(int64(c.Late))
+	s.Ties.Add(int64(c.Ties))
+	s.Truncated.Add(int64(c.Truncated))
+	s.Beyond.Add(int64(c.Beyond))
 }
 
 // Gauge is a position that several goroutines read.

@@ -15,6 +15,7 @@ import (
 	"tailrace/internal/change/copystream"
 	"tailrace/internal/change/pgvalue"
 	"tailrace/internal/fault"
+	"tailrace/scd"
 	"tailrace/source"
 )
 
@@ -27,6 +28,9 @@ type Comparison struct {
 	Examples    []string // keys of the first of them, with what differs
 	Violations  []string // broken invariants of the target
 	Skipped     string   // not compared, and why
+	Once        bool     // it was copied once and is not followed: its source may differ by now
+	Events      bool     // its source holds events, not rows: only invariants were checked,
+	Checked     string   // which these are
 }
 
 // Verify catches up to the position of a snapshot of the source, and compares every
@@ -58,6 +62,25 @@ func Verify(ctx context.Context, c Config, tables []string, report func(Comparis
 			st := s.state(b.Target.Name)
 			if st.Phase == checkpoint.Parked {
 				report(Comparison{Target: b.Target.Name, Skipped: "parked: " + st.Reason})
+				continue
+			}
+			if b.second {
+				continue
+			}
+			if b.Spec.Once && b.flow == nil {
+				report(Comparison{Target: b.Target.Name, Once: true})
+				continue
+			}
+			if b.flow != nil {
+				violations, err := s.dst.Invariants(ctx, b.Target)
+				if err != nil {
+					return fmt.Errorf("check invariants of %s: %w", b.Target.Name, err)
+				}
+				checked := "no key stands twice"
+				if b.Target.Kind == scd.Type2 {
+					checked = "the versions of a key do not overlap, none is empty, at most one is open"
+				}
+				report(Comparison{Target: b.Target.Name, Violations: violations, Events: true, Checked: checked})
 				continue
 			}
 			v := verifier{session: s, b: b, snap: snap, result: Comparison{Target: b.Target.Name}}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"tailrace/internal/dbtest"
+)
+
+// The examples print what their README says they print: the documented tables, cell
+// by cell, from files and from a feed table, in every destination.
+func TestExamplesPrintTheDocumentedTables(t *testing.T) {
+	server := dbtest.Postgres(t)
+	const folder = "../../examples/autocdc"
+	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range destinations(t, server) {
+		t.Run(d.kind, func(t *testing.T) {
+			for config, tables := range map[string][]string{
+				"files.yaml":    {"users_current", "users_history", "users_history_without_moves"},
+				"postgres.yaml": {"users_current", "users_history", "users_history_without_moves"},
+				"truncate.yaml": {"users_current` with the TRUNCATE"},
+			} {
+				t.Run(config, func(t *testing.T) {
+					work := t.TempDir()
+					if err := os.CopyFS(work, os.DirFS(folder)); err != nil {
+						t.Fatal(err)
+					}
+					source := server.Database(t)
+					sql, err := os.ReadFile(filepath.Join(folder, "users_cdf.sql"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					server.Exec(t, source, string(sql))
+					t.Setenv("SOURCE_DSN", source)
+					path := filepath.Join(work, config)
+					dest := freshDestination(t, server, d.kind)
+					rewrite(t, path, regexp.MustCompile(`destination: .*`), "destination: {kind: "+dest.kind+`, dsn: "`+dest.dsn+`"}`)
+					rewrite(t, path, regexp.MustCompile(`(?m)^pipeline: .*`), "pipeline: "+uniqueName("p"))
+					for range 2 { // the second run finds nothing new
+						must(t, "run", "--once", "-c", path)
+					}
+					for _, table := range tables {
+						want := section(t, string(readme), "`"+table)
+						name, _, _ := strings.Cut(table, "`")
+						if got := trimLines(must(t, "show", "-c", path, name)); got != want {
+							t.Errorf("%s:\n%s\nwant\n%s", table, got, want)
+						}
+					}
+				})
+			}
+		})
+	}
+}
+
+func rewrite(t *testing.T, path string, what *regexp.Regexp, with string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !what.Match(text) {
+		t.Fatalf("%s has no %s", path, what)
+	}
+	if err := os.WriteFile(path, what.ReplaceAllLiteral(text, []byte(with)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// section is the first indented block of text behind a word.
+func section(t *testing.T, text, word string) string {
+	t.Helper()
+	_, after, found := strings.Cut(text, "\n"+word)
+	if !found {
+		t.Fatalf("the README shows no %s", word)
+	}
+	var block []string
+	for _, line := range strings.Split(after, "\n")[1:] {
+		switch {
+		case strings.HasPrefix(line, "    "):
+			block = append(block, line[4:])
+		case len(block) > 0:
+			return trimLines(strings.Join(block, "\n"))
+		}
+	}
+	return trimLines(strings.Join(block, "\n"))
+}
+
+func trimLines(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRight(lines[i], " ")
+	}
+	return strings.Join(lines, "\n")
+}

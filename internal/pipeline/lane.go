@@ -1,0 +1,326 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"tailrace/checkpoint"
+	"tailrace/internal/change"
+	"tailrace/internal/change/copystream"
+	"tailrace/internal/fault"
+	"tailrace/scd"
+	"tailrace/scd/sequenced"
+	"tailrace/sink"
+	"tailrace/source"
+)
+
+// channel is a sequenced target at work: its lane, and the flows into it.
+type channel struct {
+	target *scd.Target
+	flows  []*Bound
+	lane   *sequenced.Lane
+	dst    sink.Writer
+	memory sink.Memory
+	aside  []sink.Aside
+	retain time.Duration
+	forgot time.Time // commit time at which deletes were last forgotten
+	stats  *Stats
+}
+
+// forgetEvery is how often, in commit time, a target's old deletes are looked for:
+// often beside a retention of hours, rare beside the cost of looking through all.
+const forgetEvery = 10 * time.Minute
+
+// channelOf makes the channel of a target with its flows. It needs recall before use.
+func (s *session) channelOf(target change.Name) (*channel, error) {
+	c := &channel{dst: s.dst, stats: s.Stats}
+	for i := range s.bound {
+		if b := &s.bound[i]; b.flow != nil && b.Target.Name == target {
+			c.flows = append(c.flows, b)
+			c.retain = max(c.retain, b.Spec.Sequenced.TombstoneRetention)
+		}
+	}
+	c.target = c.flows[0].Target
+	var ok bool
+	if c.memory, ok = s.dst.(sink.Memory); !ok {
+		return nil, fault.Badly("target %s: this destination does not take flows with sequence_by", target)
+	}
+	return c, nil
+}
+
+// recall makes the lane anew from what the destination remembers.
+func (c *channel) recall(ctx context.Context) error {
+	head, err := c.memory.Head(ctx, c.target)
+	if err != nil {
+		return fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
+	}
+	c.lane = sequenced.New(c.target, laneOptions(c.flows), head)
+	want := definition(c.flows[0])
+	switch have, err := c.defined(ctx); {
+	case err != nil:
+		return err
+	case have == "":
+		c.lane.Define(want)
+	case have != want:
+		return c.refuse(have, want)
+	}
+	return nil
+}
+
+// defined reads the definition that the target was built by; empty: none yet.
+func (c *channel) defined(ctx context.Context) (have string, err error) {
+	err = c.memory.Remembered(ctx, c.target, []sequenced.Lookup{sequenced.DefinitionLookup()}, func(r sequenced.Record) error {
+		have = string(r.Body)
+		return nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
+	}
+	return have, nil
+}
+
+func (c *channel) refuse(have, want string) error {
+	return fault.Refuse("put the definition back; or build the target anew with `tailrace run --overwrite`",
+		"flow %s: target %s was built as %q, and what is remembered of it makes sense only so; the flow says %q now", flowName(c.flows[0].Spec, c.target), c.target.Name, have, want)
+}
+
+// redefined refuses a target that was built by another definition. What cannot be
+// read tells nothing: then there was none.
+func (s *session) redefined(ctx context.Context, b *Bound) error {
+	if b.flow == nil {
+		return nil
+	}
+	c, err := s.channelOf(b.Target.Name)
+	if err != nil {
+		return err
+	}
+	have, err := c.defined(ctx)
+	if want := definition(b); err == nil && have != "" && have != want {
+		return c.refuse(have, want)
+	}
+	return nil
+}
+
+// definition is what must not change in a target's life: type, keys, the types of its
+// sequence, and what opens a version (rules R10, R11, R43). A new column under "all but"
+// changes nothing.
+func definition(b *Bound) string {
+	var keys, types, tracked []string
+	for i := range b.Target.Columns {
+		c := &b.Target.Columns[i]
+		if c.Key {
+			keys = append(keys, c.Name)
+		} else if only := len(b.Spec.TrackHistory) > 0; only == c.Tracked {
+			tracked = append(tracked, c.Name)
+		}
+	}
+	for _, t := range b.flow.Types {
+		types = append(types, t.Name)
+	}
+	text := fmt.Sprintf("type %d, keys (%s), sequence (%s)", b.Target.Kind, strings.Join(keys, ", "), strings.Join(types, ", "))
+	if b.Target.Kind != scd.Type2 {
+		return text
+	}
+	slices.Sort(tracked)
+	if len(b.Spec.TrackHistory) > 0 {
+		return text + fmt.Sprintf(", tracked (%s)", strings.Join(tracked, ", "))
+	}
+	return text + fmt.Sprintf(", tracked all but (%s)", strings.Join(tracked, ", "))
+}
+
+// bad sets a bad event aside, or fails, as its flow says.
+func (c *channel) bad(b *Bound, bad *sequenced.Bad, from sequenced.Origin) error {
+	a := aside(b, bad.Reason, bad.At, from)
+	if b.Spec.Sequenced.FailOnBad {
+		return fault.Refuse("mend the event at its source, or set `on_bad_event: quarantine` to set such events aside", "flow %s, %s: %s", a.Flow, a.Position, a.Reason)
+	}
+	c.aside = append(c.aside, a)
+	return nil
+}
+
+// take turns what the lane has gathered into work for the destination: it reads what
+// is remembered of the keys concerned, and decides. now is the newest commit time.
+func (c *channel) take(ctx context.Context, b *sink.Batch, now time.Time) (operations int, err error) {
+	if p, raised := c.lane.Truncates(); raised && c.lane.Partial() {
+		if err := c.memory.RememberedBelow(ctx, c.target, p, func(key []byte) error { c.lane.Touch(key); return nil }); err != nil {
+			return 0, fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
+		}
+	}
+	if looks := c.lane.Lookups(); len(looks) > 0 {
+		if err := c.memory.Remembered(ctx, c.target, looks, c.lane.Remember); err != nil {
+			return 0, fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
+		}
+	}
+	work, round, late, counts, err := c.lane.Take()
+	if err != nil {
+		return 0, fmt.Errorf("decide what %s holds: %w", c.target.Name, err)
+	}
+	c.stats.Sequenced.add(counts)
+	for i := range late {
+		c.aside = append(c.aside, c.beyond(&late[i]))
+	}
+	if len(c.aside) > 0 {
+		c.stats.Sequenced.Aside.Add(int64(len(c.aside)))
+		b.Aside = append(b.Aside, c.aside...)
+		c.aside = nil
+	}
+	if !now.IsZero() && now.Sub(c.forgot) >= forgetEvery {
+		c.forgot = now
+		mayForget, err := c.mayForget(ctx, b)
+		if err != nil {
+			return 0, err
+		}
+		if mayForget {
+			work.ForgetBefore = now.Add(-c.retain).UnixMicro()
+		}
+	}
+	if work.Empty() && round.Empty() {
+		return 0, nil
+	}
+	part := sink.TargetRounds{Target: c.target, Hidden: &work}
+	if !round.Empty() {
+		part.Rounds = []scd.Round{round}
+	}
+	b.Targets = append(b.Targets, part)
+	return round.Size(), nil
+}
+
+// mayForget reports whether no event of the target is in quarantine: one that is
+// retried has to meet the deletes that it would have met had it been good at once.
+func (c *channel) mayForget(ctx context.Context, b *sink.Batch) (bool, error) {
+	if slices.ContainsFunc(b.Aside, func(a sink.Aside) bool { return a.Target == c.target.Name }) {
+		return false, nil
+	}
+	unresolved, err := c.memory.Unresolved(ctx)
+	if err != nil {
+		return false, fmt.Errorf("count the quarantine: %w", err)
+	}
+	return !slices.ContainsFunc(c.flows, func(f *Bound) bool { return unresolved[flowName(f.Spec, f.Target)] > 0 }), nil
+}
+
+// applied is told that the batch is written: what it made the destination forget
+// raises the horizon.
+func (c *channel) applied(ctx context.Context, b *sink.Batch) error {
+	for i := range b.Targets {
+		if t := &b.Targets[i]; t.Target == c.target && t.Hidden != nil && t.Hidden.ForgetBefore != 0 {
+			head, err := c.memory.Head(ctx, c.target)
+			if err != nil {
+				return fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
+			}
+			c.lane.Forgot(head.Horizon)
+		}
+	}
+	return nil
+}
+
+// loadSequenced makes events of the rows of the first copy and brings them through
+// the lane. Chunks commit one by one, which readers may see while the table is
+// copying; a copy that dies begins again.
+func (s *session) loadSequenced(ctx context.Context, first *Bound, snap source.Snapshot, phase checkpoint.Phase) error {
+	c, err := s.channelOf(first.Target.Name)
+	if err != nil {
+		return err
+	}
+	if err := c.recall(ctx); err != nil {
+		return err
+	}
+	began, rows := time.Now(), int64(0)
+	for _, b := range c.flows {
+		if s.keepless {
+			break // files are followed from the first one
+		}
+		n, err := s.copyEvents(ctx, c, b, snap)
+		if err != nil {
+			return fmt.Errorf("copy table %s: %w", b.Relation.Table.Name, err)
+		}
+		rows += n
+	}
+	m := s.mark
+	m.Position, m.CommitTime = change.Position{}, time.Time{}
+	done := s.doneState(first, phase, snap)
+	m.Tables = []checkpoint.Table{done}
+	if err := s.dst.Save(ctx, m); err != nil {
+		return fmt.Errorf("write the mark: %w", err)
+	}
+	s.remember(done)
+	fault.KillPoint("table loaded")
+	s.Log.Info("feed copied", "target", c.target.Name.String(), "events", rows, "seconds", fmt.Sprintf("%.1f", time.Since(began).Seconds()))
+	return nil
+}
+
+// copyEvents reads one relation under the snapshot.
+func (s *session) copyEvents(ctx context.Context, c *channel, b *Bound, snap source.Snapshot) (rows int64, err error) {
+	t := b.Relation.Table
+	req := source.CopyRequest{Table: t}
+	for _, col := range t.Columns {
+		req.Columns = append(req.Columns, col.Name)
+	}
+	in, out := io.Pipe()
+	g, work := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		_, err := snap.Copy(work, req, out)
+		out.CloseWithError(err)
+		return err
+	})
+	g.Go(func() error {
+		defer in.CloseWithError(errors.New("the copy ended"))
+		r := copystream.NewReader(in, false, len(t.Columns))
+		shaper := sequenced.NewShaper(b.flow, c.target)
+		tx := &change.Tx{Begin: snap.Position(), End: snap.Position(), CommitTime: snap.Clock()}
+		var bytes int64
+		for {
+			row, err := r.Next()
+			if err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+			ended := err != nil
+			if !ended {
+				row = append(change.Row(nil), row...) // the reader's memory is used again
+				ch := &change.Change{Op: change.Insert, Table: t, New: row, Ordinal: uint64(rows)}
+				bad, err := shaper.Copied(c.lane, tx, ch)
+				if err != nil {
+					return err
+				}
+				if bad != nil {
+					if err := c.bad(b, bad, sequenced.Origin{Tx: tx, Change: ch}); err != nil {
+						return err
+					}
+				}
+				rows++
+				bytes += int64(len(row))
+			}
+			if ended || c.lane.Size() >= s.BatchRows || bytes >= s.BatchBytes {
+				if err := s.applyCopied(work, c); err != nil {
+					return err
+				}
+				bytes = 0
+			}
+			if ended {
+				return nil
+			}
+		}
+	})
+	return rows, g.Wait()
+}
+
+// applyCopied writes a chunk of copied events; the mark stays where it is.
+func (s *session) applyCopied(ctx context.Context, c *channel) error {
+	batch := &sink.Batch{Position: s.mark.Position, CommitTime: s.mark.CommitTime, First: true}
+	if _, err := c.take(ctx, batch, time.Time{}); err != nil {
+		return err
+	}
+	if len(batch.Targets) == 0 && len(batch.Aside) == 0 {
+		return nil
+	}
+	if err := s.dst.Apply(ctx, batch); err != nil {
+		return fmt.Errorf("write copied events: %w", err)
+	}
+	return nil
+}

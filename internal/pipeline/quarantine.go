@@ -1,0 +1,331 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"tailrace/checkpoint"
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/scd/sequenced"
+	"tailrace/sink"
+)
+
+// sent is what the source sent of an event, as the quarantine stores it: the change,
+// so that it can be judged again by another definition of its flow. Values are texts;
+// columns that were not sent are left out.
+type sent struct {
+	Op  string             `json:"op"` // INSERT, UPDATE, DELETE
+	LSN string             `json:"lsn,omitempty"`
+	XID uint32             `json:"xid,omitempty"`
+	Row map[string]*string `json:"row"`           // the new row; of a delete the old one
+	Old map[string]*string `json:"old,omitempty"` // of an update, where the whole old row was sent
+}
+
+// aside makes the quarantine entry of an event.
+func aside(b *Bound, reason string, at []byte, from sequenced.Origin) sink.Aside {
+	a := sink.Aside{Flow: flowName(b.Spec, b.Target), Target: b.Target.Name, Reason: reason, Position: sequenced.At(at), At: at}
+	if tx, c := from.Tx, from.Change; c != nil {
+		e := sent{Op: c.Op.String(), XID: tx.XID}
+		if lsn := tx.End; !lsn.IsZero() {
+			e.LSN = lsn.String()
+		} else if !tx.Begin.IsZero() {
+			e.LSN = tx.Begin.String()
+		}
+		switch {
+		case c.Op == change.Delete:
+			e.Row = texts(c.Table, c.Old)
+		default:
+			e.Row = texts(c.Table, c.New)
+			if c.Old != nil && !c.OldIsKey {
+				e.Old = texts(c.Table, c.Old)
+			}
+		}
+		a.Time = tx.CommitTime
+		a.Event, _ = json.Marshal(e) // texts and numbers alone
+	}
+	return a
+}
+
+// beyond makes the entry of an event that the rule of the horizon set aside.
+func (c *channel) beyond(e *sequenced.Event) sink.Aside {
+	b := c.flows[0]
+	if spot, err := sequenced.ReadAt(e.Place.At); err == nil {
+		if i := slices.IndexFunc(c.flows, func(f *Bound) bool { return f.order == int(spot.Flow) }); i >= 0 {
+			b = c.flows[i]
+		}
+	}
+	var from sequenced.Origin
+	if e.Origin != nil {
+		from = *e.Origin
+	}
+	return aside(b, "it is older than the deletes that are still remembered (tombstone_retention), and its key is unknown: the row may have been deleted", e.Place.At, from)
+}
+
+func texts(t *change.Table, row change.Row) map[string]*string {
+	out := map[string]*string{}
+	values, err := row.Values(nil, len(t.Columns))
+	if err != nil {
+		return out
+	}
+	for i, v := range values {
+		switch v.State {
+		case change.Null:
+			out[t.Columns[i].Name] = nil
+		case change.AsText:
+			text := string(v.Data)
+			out[t.Columns[i].Name] = &text
+		}
+	}
+	return out
+}
+
+// origin makes the change again, in today's layout of its table. A column that was
+// not there then is NULL, or not written where events may write in part.
+func (e *sent) origin(t *change.Table, at time.Time, partial bool) (*change.Tx, *change.Change, error) {
+	row := func(m map[string]*string, missing func(name string) change.State) (r change.Row) {
+		for _, c := range t.Columns {
+			text, found := m[c.Name]
+			switch {
+			case !found:
+				r = r.Append(change.Value{State: missing(c.Name)})
+			case text == nil:
+				r = r.Append(change.Value{State: change.Null})
+			default:
+				r = r.Append(change.Value{State: change.AsText, Data: []byte(*text)})
+			}
+		}
+		return r
+	}
+	unknown := func(string) change.State {
+		if partial {
+			return change.Absent
+		}
+		return change.Null
+	}
+	tx := &change.Tx{First: true, Last: true, XID: e.XID, CommitTime: at}
+	if e.LSN != "" {
+		p, err := change.ParsePosition(e.LSN)
+		if err != nil {
+			return nil, nil, err
+		}
+		tx.Begin, tx.End = p, p
+	}
+	c := &change.Change{Table: t}
+	switch e.Op {
+	case change.Insert.String(), change.Update.String():
+		c.Op = change.Insert
+		if e.Op == change.Update.String() {
+			c.Op = change.Update
+		}
+		c.New = row(e.Row, func(name string) change.State {
+			if _, found := e.Old[name]; found {
+				return change.Absent // the old row has it
+			}
+			return unknown(name)
+		})
+		if e.Old != nil {
+			c.Old = row(e.Old, unknown)
+		}
+	case change.Delete.String():
+		c.Op, c.Old = change.Delete, row(e.Row, unknown)
+	default:
+		return nil, nil, errors.New("it is neither an insert, an update nor a delete")
+	}
+	return tx, c, nil
+}
+
+// Retried is what came of an event in quarantine. Stays says why it is still there;
+// empty: it was applied.
+type Retried struct {
+	sink.Aside
+	Stays string
+}
+
+// Retry judges events in quarantine again by the flows as they are now, and applies
+// those that are good at the place that they had: a target then holds what it would
+// hold had they been good at once. Rows, memory and the event's resolution are one
+// transaction. Flow empty: of all flows; ids nil: all. It owns the pipeline meanwhile.
+func Retry(ctx context.Context, c Config, flow string, ids []int64, report func(Retried)) error {
+	counted := false
+	var reported int64 // what was said is not said again after a transient fault
+	return Run(ctx, c, Mode{instead: func(stop, work context.Context, s *session) error {
+		memory, ok := s.dst.(sink.Memory)
+		if !ok {
+			return fault.Badly("this destination has no quarantine")
+		}
+		if !counted {
+			if err := MustBeInQuarantine(work, memory, flow, ids); err != nil {
+				return err
+			}
+			counted = true
+		}
+		r := retrier{session: s, memory: memory, channels: map[change.Name]*channel{}, shapers: map[*Bound]*sequenced.Shaper{}}
+		r.report = func(list []Retried) {
+			slices.SortFunc(list, func(a, b Retried) int { return int(a.ID - b.ID) })
+			for _, a := range list {
+				if a.ID > reported {
+					reported = a.ID
+					report(a)
+				}
+			}
+		}
+		err := memory.Quarantine(work, flow, func(a sink.Aside) error {
+			if stop.Err() != nil {
+				return errRetryStopped
+			}
+			if ids != nil && !slices.Contains(ids, a.ID) {
+				return nil
+			}
+			return r.add(work, a)
+		})
+		if err != nil && !errors.Is(err, errRetryStopped) {
+			return fmt.Errorf("read the quarantine: %w", err)
+		}
+		return r.flush(work, true)
+	}})
+}
+
+var errRetryStopped = errors.New("stopped")
+
+// MustBeInQuarantine refuses numbers of events that are not in quarantine.
+func MustBeInQuarantine(ctx context.Context, m sink.Memory, flow string, ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	missing := map[int64]bool{}
+	for _, id := range ids {
+		missing[id] = true
+	}
+	if err := m.Quarantine(ctx, flow, func(a sink.Aside) error { delete(missing, a.ID); return nil }); err != nil {
+		return fmt.Errorf("read the quarantine: %w", err)
+	}
+	for _, id := range ids {
+		if missing[id] {
+			return fault.Badly("--id %d: no such event is in quarantine; `tailrace quarantine list` shows those that are", id)
+		}
+	}
+	return nil
+}
+
+// retrier gathers events in quarantine and applies them batch by batch.
+type retrier struct {
+	*session
+	memory   sink.Memory
+	channels map[change.Name]*channel
+	shapers  map[*Bound]*sequenced.Shaper
+	report   func([]Retried)
+
+	gathered []Retried
+	bytes    int64
+}
+
+func (r *retrier) add(ctx context.Context, a sink.Aside) error {
+	stays, err := r.shape(ctx, &a)
+	if err != nil {
+		return err
+	}
+	r.bytes += int64(len(a.Event))
+	a.Event = nil
+	r.gathered = append(r.gathered, Retried{a, stays})
+	if len(r.gathered) >= r.BatchRows || r.bytes >= r.BatchBytes {
+		return r.flush(ctx, false)
+	}
+	return nil
+}
+
+// shape makes the event and adds it to its target's lane, or says why it stays.
+func (r *retrier) shape(ctx context.Context, a *sink.Aside) (stays string, err error) {
+	i := slices.IndexFunc(r.bound, func(b Bound) bool {
+		return b.flow != nil && b.Target.Name == a.Target && flowName(b.Spec, b.Target) == a.Flow
+	})
+	if i < 0 {
+		return "no flow of this name writes this target now", nil
+	}
+	b := &r.bound[i]
+	if phase := r.state(b.Target.Name).Phase; phase != checkpoint.Live && phase != checkpoint.Catching {
+		return fmt.Sprintf("its target is %s", phase), nil
+	}
+	c := r.channels[b.Target.Name]
+	if c == nil {
+		if err := r.widen(ctx, b); err != nil {
+			return "", fmt.Errorf("prepare target %s: %w", b.Target.Name, err)
+		}
+		if c, err = r.channelOf(b.Target.Name); err == nil {
+			err = c.recall(ctx)
+		}
+		if err != nil {
+			return "", err
+		}
+		r.channels[b.Target.Name] = c
+	}
+	var e sent
+	if json.Unmarshal(a.Event, &e) != nil {
+		return "what was stored of it cannot be read", nil
+	}
+	tx, ch, err := e.origin(b.Relation.Table, a.Time, c.lane.Partial())
+	if err != nil {
+		return "what was stored of it cannot be read: " + err.Error(), nil
+	}
+	if r.shapers[b] == nil {
+		r.shapers[b] = sequenced.NewShaper(b.flow, b.Target)
+	}
+	bad, err := r.shapers[b].Again(c.lane, tx, ch, a.At)
+	switch {
+	case fault.KindOf(err) == fault.Operator:
+		return err.Error(), nil
+	case err != nil:
+		return "", fmt.Errorf("event %d in quarantine: %w", a.ID, err)
+	case bad != nil:
+		return bad.Reason, nil
+	}
+	return "", nil
+}
+
+// flush applies what is gathered. The mark stays where it is; what was applied is
+// durable when the last one returns.
+func (r *retrier) flush(ctx context.Context, last bool) error {
+	batch := &sink.Batch{Position: r.mark.Position, CommitTime: r.mark.CommitTime, First: true}
+	for _, c := range r.channels {
+		if _, err := c.take(ctx, batch, time.Time{}); err != nil {
+			return err
+		}
+	}
+	// What the rule of the horizon sets aside again stays where it is.
+	again := map[string]string{}
+	for _, a := range batch.Aside {
+		again[a.Flow+"\x00"+string(a.At)] = a.Reason
+	}
+	batch.Aside = nil
+	for i := range r.gathered {
+		a := &r.gathered[i]
+		if reason, ok := again[a.Flow+"\x00"+string(a.At)]; ok && a.Stays == "" {
+			a.Stays = reason
+		}
+		if a.Stays == "" {
+			batch.Resolved = append(batch.Resolved, a.ID)
+		}
+	}
+	if len(batch.Resolved) > 0 {
+		fault.KillPoint("before apply")
+		if err := r.dst.Apply(ctx, batch); err != nil {
+			return fmt.Errorf("apply events from quarantine: %w", err)
+		}
+		fault.KillPoint("applied")
+	}
+	if last && len(r.channels) > 0 {
+		// A durable transaction makes all before it durable.
+		m := r.mark
+		m.Position, m.CommitTime, m.Tables = change.Position{}, time.Time{}, nil
+		if err := r.dst.Save(ctx, m); err != nil {
+			return fmt.Errorf("write the mark: %w", err)
+		}
+	}
+	r.report(r.gathered)
+	r.gathered, r.bytes = nil, 0
+	return nil
+}

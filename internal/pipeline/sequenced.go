@@ -1,0 +1,184 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"tailrace/internal/change"
+	"tailrace/internal/expr"
+	"tailrace/internal/fault"
+	"tailrace/internal/flow"
+	"tailrace/scd"
+	"tailrace/scd/sequenced"
+)
+
+// inputs are what a sequenced flow's conditions and sequence may name: the columns
+// of the source table, then the meta columns.
+func inputs(t *change.Table) []change.Column {
+	return append(slices.Clip(t.Columns), sequenced.MetaColumns...)
+}
+
+func findInput(in []change.Column, name string) int {
+	found := -1
+	for i := range in {
+		switch {
+		case in[i].Name == name:
+			return i
+		case found < 0 && strings.EqualFold(in[i].Name, name):
+			found = i
+		}
+	}
+	return found
+}
+
+// sequencedFlow makes the definition of a flow for one layout of its source table.
+func sequencedFlow(spec *flow.Spec, order int, layout *change.Table, target *scd.Target) (*sequenced.Flow, error) {
+	q := &spec.Sequenced
+	bad := func(format string, args ...any) error {
+		return fault.Badly("flow %s, table %s: %s", flowName(spec, target), layout.Name, fmt.Sprintf(format, args...))
+	}
+	in := inputs(layout)
+	f := &sequenced.Flow{Name: flowName(spec, target), Order: uint16(order), Feed: q.Feed, Update: -1, KeepOrigin: q.QuarantineBeyond}
+	for _, name := range q.SequenceBy {
+		i := findInput(in, name)
+		if i < 0 {
+			return nil, bad("sequence_by names no column: %s (it has %s)", name, layout.ColumnNames())
+		}
+		if !sequenced.Sortable(in[i].Type) {
+			return nil, bad("sequence_by: values of column %s, type %s, have no order to go by; choose a number, a time or an identifier", in[i].Name, in[i].Type.Name)
+		}
+		f.Sequence, f.Types, f.Names = append(f.Sequence, i), append(f.Types, in[i].Type), append(f.Names, in[i].Name)
+	}
+	for _, op := range q.SkipChange {
+		f.Skip = append(f.Skip, map[string]change.Op{"update": change.Update, "delete": change.Delete, "truncate": change.Truncate}[op])
+	}
+	condition := func(key, text string) (sequenced.Condition, error) {
+		if text == "" {
+			return nil, nil
+		}
+		columns := make([]expr.Column, len(in))
+		for i := range in {
+			columns[i] = expr.Column{Name: in[i].Name, Type: in[i].Type}
+		}
+		p, err := expr.CompileCondition(text, columns)
+		if err != nil {
+			return nil, bad("%s: %v", key, err)
+		}
+		return p.Test, nil
+	}
+	var err error
+	if f.Delete, err = condition("apply_as_deletes", q.DeleteWhen); err != nil {
+		return nil, err
+	}
+	if f.Truncate, err = condition("apply_as_truncates", q.TruncateWhen); err != nil {
+		return nil, err
+	}
+	if q.ColumnsToUpdate != "" {
+		if f.Update = findInput(in, q.ColumnsToUpdate); f.Update < 0 {
+			return nil, bad("columns_to_update names no column: %s (it has %s)", q.ColumnsToUpdate, layout.ColumnNames())
+		}
+	}
+	ignore := q.IgnoreNull || len(q.IgnoreNullExcept) > 0
+	if ignore || len(q.IgnoreNullList) > 0 {
+		f.IgnoreNull = make([]bool, len(target.Columns))
+	}
+	listed := map[string]bool{}
+	for _, name := range slices.Concat(q.IgnoreNullList, q.IgnoreNullExcept) {
+		i := findInput(layout.Columns, name)
+		if i < 0 {
+			return nil, bad("ignore_null_updates_*: no such column: %s (it has %s)", name, layout.ColumnNames())
+		}
+		listed[layout.Columns[i].Name] = true
+	}
+	for i := range target.Columns {
+		c := &target.Columns[i]
+		at := layout.Find(c.Name)
+		if at < 0 && c.Key {
+			return nil, fault.Refuse("copy the table again under a key that exists, or restore the column",
+				"table %s no longer has key column %q of target %s", layout.Name, c.Name, target.Name)
+		}
+		f.Columns = append(f.Columns, at)
+		if f.IgnoreNull != nil {
+			f.IgnoreNull[i] = ignore != listed[c.Name]
+		}
+	}
+	if f.OwnDelete = !q.Feed && target.Kind == scd.Type2; f.OwnDelete {
+		if k := f.Types[0].Kind; len(f.Types) > 1 || k != change.Timestamp && k != change.TimestampTZ {
+			return nil, bad("the history of a table (source_kind: table) needs a sequence_by of one timestamp column: a DELETE ends the version at its commit time, which compares with nothing else")
+		}
+	}
+	return f, nil
+}
+
+func flowName(spec *flow.Spec, target *scd.Target) string {
+	if spec.Sequenced.Name != "" {
+		return spec.Sequenced.Name
+	}
+	return target.Name.String()
+}
+
+// laneOptions is what the lane of a target has to reckon with, by its flows.
+func laneOptions(flows []*Bound) sequenced.Options {
+	target := flows[0].Target
+	o := sequenced.Options{Merge: make([]bool, len(target.Columns))}
+	for _, b := range flows {
+		q := &b.Spec.Sequenced
+		o.Partial = o.Partial || q.Partial()
+		o.QuarantineBeyond = o.QuarantineBeyond || q.QuarantineBeyond
+		for i := range target.Columns {
+			c := &target.Columns[i]
+			ignored := q.IgnoreNull || slices.Contains(q.IgnoreNullList, c.Name) || len(q.IgnoreNullExcept) > 0 && !slices.Contains(q.IgnoreNullExcept, c.Name)
+			o.Merge[i] = o.Merge[i] || ignored && (c.Type.Kind == change.JSONB || c.Type.Kind == change.JSON)
+		}
+	}
+	return o
+}
+
+// sequencedTarget gives a bound target what makes it a sequenced one.
+func sequencedTarget(t *scd.Target, f *sequenced.Flow) {
+	t.Sequenced = true
+	if t.Kind != scd.Type2 {
+		return
+	}
+	if len(f.Types) == 1 {
+		t.Sequence = &f.Types[0]
+	} else {
+		t.Sequence = &change.Type{Kind: change.JSONB, Name: "jsonb", BuiltIn: true}
+	}
+}
+
+// agree checks that two flows may share a target (rule R88).
+func agree(a, b *Bound) error {
+	sameColumns := slices.EqualFunc(a.Target.Columns, b.Target.Columns, func(x, y scd.Column) bool {
+		return x.Name == y.Name && x.Type.Kind == y.Type.Kind && x.Key == y.Key && x.Tracked == y.Tracked
+	})
+	sameSequence := slices.EqualFunc(a.flow.Types, b.flow.Types, func(x, y change.Type) bool { return x.Kind == y.Kind })
+	what := ""
+	switch {
+	case a.Target.Kind != b.Target.Kind:
+		what = "stored_as_scd_type"
+	case !sameSequence:
+		what = "type of sequence_by"
+	case !sameColumns:
+		what = "keys, columns and tracked columns (in their order)"
+	case flowName(a.Spec, a.Target) == flowName(b.Spec, b.Target):
+		return fault.Badly("target %s is written by several flows, from %s and from %s; give each a `name` of its own", a.Target.Name, a.Relation.Table.Name, b.Relation.Table.Name)
+	default:
+		return nil
+	}
+	return fault.Badly("target %s is written by several flows, from %s and from %s; they must agree on %s", a.Target.Name, a.Relation.Table.Name, b.Relation.Table.Name, what)
+}
+
+// sequenceNotes are warnings about a sequence that may not mean what it seems to.
+func sequenceNotes(spec *flow.Spec, t *scd.Target, f *sequenced.Flow) (notes []string) {
+	for i, typ := range f.Types {
+		if typ.Kind == change.Text {
+			notes = append(notes, fmt.Sprintf("flow %s: sequence_by %s is text and is compared byte by byte: 10 comes before 9, and month-first dates are out of order across years", f.Name, f.Names[i]))
+		}
+		if at := slices.IndexFunc(t.Columns, func(c scd.Column) bool { return c.Name == f.Names[i] && c.Tracked }); t.Kind == scd.Type2 && at >= 0 {
+			notes = append(notes, fmt.Sprintf("flow %s: the sequence column %s is a tracked column of target %s, so every event opens a version; leave it out with except_column_list or track_history_except_column_list", f.Name, f.Names[i], t.Name))
+		}
+	}
+	return notes
+}

@@ -1,0 +1,99 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"tailrace/checkpoint"
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/source"
+)
+
+// watch parks tables, with the remedy, whose identity stopped serving or that are
+// not published any more.
+func (f *follower) watch(ctx context.Context) error {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-f.done:
+			return nil
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		losses, err := f.src.Watch(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("look at the catalogue: %w", err)
+		}
+		gone, err := f.missing(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("look at the publications: %w", err)
+		}
+		if err := f.park(ctx, losses, gone); err != nil {
+			return err
+		}
+	}
+}
+
+// park sets the targets of tables aside: of those that lost their identity all but
+// the append-only ones, of those that are gone all. The stream is re-entered by the
+// front door, so that no loop has to know of it.
+func (f *follower) park(ctx context.Context, lost, gone []source.Loss) error {
+	var parked []checkpoint.Table
+	add := func(l source.Loss, appendOnly bool) {
+		for _, r := range f.routes[l.ID] {
+			already := slices.ContainsFunc(parked, func(p checkpoint.Table) bool { return p.Target == r.Target.Name })
+			if !already && (appendOnly || !r.Target.AppendOnly) {
+				parked = append(parked, park(f.state(r.Target.Name), fmt.Sprintf("table %s: %s", l.Table, l.Reason), l.Remedy))
+			}
+		}
+	}
+	for _, l := range lost {
+		add(l, false)
+	}
+	for _, l := range gone {
+		add(l, true)
+	}
+	if len(parked) == 0 {
+		return nil
+	}
+	m := f.mark
+	// Beside Apply: the position is the loop's.
+	m.Position, m.CommitTime = change.Position{}, time.Time{}
+	m.Tables = parked
+	if err := f.dst.Save(ctx, m); err != nil {
+		return fmt.Errorf("park tables: %w", err)
+	}
+	for _, p := range parked {
+		f.Log.Error("table is parked", "target", p.Target.String(), "reason", p.Reason)
+	}
+	return fault.Retry(nil, "entering anew without the parked tables")
+}
+
+// missing finds followed tables that are in no publication of ours any more. They
+// were dropped (and perhaps made again), or taken out by somebody: nothing of them
+// arrives.
+func (f *follower) missing(ctx context.Context) ([]source.Loss, error) {
+	state, err := f.src.State(ctx)
+	if err != nil || state.Published == nil {
+		return nil, err
+	}
+	var gone []source.Loss
+	for id, routes := range f.routes {
+		if !slices.Contains(state.Published, id) {
+			gone = append(gone, source.Loss{ID: id, Table: routes[0].Relation.Table.Name,
+				Reason: "it was dropped, dropped and made again, or taken out of the publication: its changes are not sent any more"})
+		}
+	}
+	return gone, nil
+}
