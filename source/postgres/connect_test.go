@@ -157,7 +157,7 @@ func TestConnectionsDoNotLeak(t *testing.T) {
 		snap.Close(testContext(t))
 	}
 	f.state()
-	eventually(t, "as many connections as before", 3*time.Second, func() bool { return count() == before })
+	eventually(t, "as many connections as before", 20*time.Second, func() bool { return count() == before })
 }
 
 // serveTLS makes a server take TLS connections, and only those, with a certificate
