@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// confirmGap gathers confirmations: at most one a second is sent for its own sake,
-	// the first after a quiet second at once. For each one that frees log the walsender
-	// writes the slot to disk and waits for it (measured: some 10 ms), and it decodes
-	// nothing meanwhile; nobody needs the log to become free sooner.
-	confirmGap = time.Second
+	// confirmGap gathers confirmations: at most five a second are sent for their own
+	// sake, the first after a quiet moment at once. For each one that frees log the
+	// walsender writes the slot to disk and waits for it (some 10 ms), and it decodes
+	// nothing meanwhile.
+	confirmGap = 200 * time.Millisecond
 	// A status is due after a third of the server's patience, within these bounds.
 	statusLeast, statusMost = 100 * time.Millisecond, 10 * time.Second
 	// writePatience is how long a status of 39 bytes may take to leave.
