@@ -136,25 +136,43 @@ func (w *Writer) Quarantine(ctx context.Context, flow string, fn func(sink.Aside
 
 // Resolve marks events set aside as resolved.
 func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
+	return w.amend(ctx, "resolve events in quarantine", func(c *conn) error {
+		if len(ids) == 0 {
+			return nil
+		}
+		_, err := w.resolve(ctx, c, ids)
+		return err
+	})
+}
+
+// StartOver implements sink.Memory.
+func (w *Writer) StartOver(ctx context.Context) error {
+	return w.amend(ctx, "forget the files taken and the quarantine", func(c *conn) error {
+		for _, table := range []string{"files", "quarantine"} {
+			if _, err := c.run(ctx, "DELETE FROM "+w.bookTable(table)+" WHERE pipeline = $1", w.cfg.Pipeline); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// amend changes bookkeeping in a fenced transaction beside the batches.
+func (w *Writer) amend(ctx context.Context, what string, change func(*conn) error) error {
 	if err := w.mustOwn(); err != nil {
 		return err
-	}
-	if len(ids) == 0 {
-		return nil
 	}
 	c, err := w.reader(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	err = inTransaction(ctx, c, func() error {
+	return w.explain(what, inTransaction(ctx, c, func() error {
 		if err := w.stillOurs(ctx, c); err != nil {
 			return err
 		}
-		_, err := w.resolve(ctx, c, ids)
-		return err
-	})
-	return w.explain("resolve events in quarantine", err)
+		return change(c)
+	}))
 }
 
 // resolve marks those of ids as resolved that are not yet, and counts them.
@@ -206,30 +224,6 @@ func (w *Writer) Unresolved(ctx context.Context) (map[string]int64, error) {
 		return r.err
 	})
 	return counts, w.explain("count the quarantine", err)
-}
-
-// StartOver implements sink.Memory.
-func (w *Writer) StartOver(ctx context.Context) error {
-	if err := w.mustOwn(); err != nil {
-		return err
-	}
-	c, err := w.reader(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	err = inTransaction(ctx, c, func() error {
-		if err := w.stillOurs(ctx, c); err != nil {
-			return err
-		}
-		for _, table := range []string{"files", "quarantine"} {
-			if _, err := c.run(ctx, "DELETE FROM "+w.bookTable(table)+" WHERE pipeline = $1", w.cfg.Pipeline); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return w.explain("forget the files taken and the quarantine", err)
 }
 
 // texts writes texts of ours into columns from first on.

@@ -147,9 +147,6 @@ func TestBadJSONLinesNameTheirPlace(t *testing.T) {
 }
 
 func TestARecordBeyondTheLimitIsRefused(t *testing.T) {
-	if testing.Short() {
-		t.Skip("writes 128 MiB")
-	}
 	value := strings.Repeat("x", 64<<20)
 	res := one(t, jsonRelation("s", "text"), `{"s":"a"}`+"\n"+`{"s":"`+value+`"}`+"\n")
 	refused(t, res.err, "line 2, byte 10: the record is longer than 64 MiB")
