@@ -6,6 +6,8 @@ package sequenced
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"tailrace/internal/change"
@@ -43,7 +45,8 @@ type Lane struct {
 	nodes  []node
 	events []event
 	found  []record
-	order  []int32 // nodes by key, once that is needed
+	order  []keyed // nodes by key, once that is needed
+	answer int     // in order: whose record came last
 	counts Counts
 
 	slab     scd.Arena // rows and bodies
@@ -103,12 +106,23 @@ type node struct {
 	newest Place // of the events added so far
 }
 
+// keyed is a node in the order of keys. Most keys are told apart by eight bytes, which
+// spares looking at the rest.
+type keyed struct {
+	prefix uint64
+	node   int32
+}
+
 type event struct {
 	Event
 	before int32
 	late   bool
-	kept   bool   // type 2: remembered already, as the last of its step
-	stored stored // type 2
+	kept   bool // type 2: remembered already, as the last of its step
+}
+
+// stored is the event as it is remembered, before it is known where it led.
+func (e *event) stored() stored {
+	return stored{delete: e.Delete, row: e.Row, start: e.Start.Data}
 }
 
 type record struct {
@@ -198,24 +212,56 @@ func (l *Lane) Partial() bool { return l.partial }
 func (l *Lane) Size() int { return len(l.events) }
 
 // byKey orders the nodes by their keys: index locality, here and in the destination.
-func (l *Lane) byKey() []int32 {
-	if len(l.order) != len(l.nodes) {
-		l.order = l.order[:0]
-		for i := range l.nodes {
-			l.order = append(l.order, int32(i))
-		}
-		slices.SortFunc(l.order, func(a, b int32) int { return bytes.Compare(l.nodes[a].key, l.nodes[b].key) })
+func (l *Lane) byKey() []keyed {
+	if len(l.order) == len(l.nodes) {
+		return l.order
 	}
+	l.order, l.answer = l.order[:0], 0
+	same := 0 // bytes that all keys begin with
+	for i := range l.nodes {
+		key := l.nodes[i].key
+		if i == 0 {
+			same = len(key)
+		}
+		for first := l.nodes[0].key; !bytes.HasPrefix(key, first[:same]); {
+			same--
+		}
+	}
+	for i := range l.nodes {
+		var eight [8]byte
+		copy(eight[:], l.nodes[i].key[same:])
+		l.order = append(l.order, keyed{prefix: binary.BigEndian.Uint64(eight[:]), node: int32(i)})
+	}
+	slices.SortFunc(l.order, func(a, b keyed) int {
+		if c := cmp.Compare(a.prefix, b.prefix); c != 0 {
+			return c
+		}
+		return bytes.Compare(l.nodes[a.node].key, l.nodes[b.node].key)
+	})
 	return l.order
+}
+
+// asked finds the node of a key that was looked up. Destinations mostly answer in the
+// order of the lookups, which spares a search.
+func (l *Lane) asked(key []byte) (node int32, ok bool) {
+	for i := l.answer; i < min(l.answer+2, len(l.order)); i++ {
+		if n := l.order[i].node; bytes.Equal(l.nodes[n].key, key) {
+			l.answer = i
+			return n, true
+		}
+	}
+	node, ok = l.index[string(key)]
+	return node, ok
 }
 
 // Lookups returns what has to be read before Take, sorted by key.
 func (l *Lane) Lookups() []Lookup {
 	out := make([]Lookup, len(l.nodes))
-	for i, n := range l.byKey() {
-		out[i].Key = l.nodes[n].key
+	for i, k := range l.byKey() {
+		n := &l.nodes[k.node]
+		out[i].Key = n.key
 		if l.target.Kind == scd.Type2 {
-			out[i].Seq = l.nodes[n].minSeq
+			out[i].Seq = n.minSeq
 		}
 	}
 	return out
@@ -223,7 +269,7 @@ func (l *Lane) Lookups() []Lookup {
 
 // Remember takes one record that answers a Lookup. The lane keeps r's memory.
 func (l *Lane) Remember(r Record) error {
-	n, ok := l.index[string(r.Key)]
+	n, ok := l.asked(r.Key)
 	if !ok {
 		return fault.Corrupted("target %s: the destination gave a record of a key that was not asked for", l.target.Name)
 	}
@@ -282,8 +328,8 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Event, c Counts, err error) 
 	} else {
 		w.Remove, r.Upserts = make([]RecordID, 0, len(l.found)), make([]change.Row, 0, len(l.nodes))
 	}
-	for _, n := range l.byKey() {
-		d := &l.nodes[n]
+	for _, k := range l.byKey() {
+		d := &l.nodes[k.node]
 		l.some, l.held = l.some[:0], l.held[:0]
 		for i := d.events; i > 0; i = l.events[i-1].before {
 			l.some = append(l.some, &l.events[i-1])

@@ -58,9 +58,6 @@ func (l *Lane) fold2(d *node, events []*event, held []*record, w *Work, r *scd.R
 		}
 		held = held[1:]
 	}
-	for _, e := range events {
-		e.stored = stored{delete: e.Delete, row: e.Row, start: e.Start.Data}
-	}
 	l.steps[0] = l.compose(l.steps[0][:0], nil, held)
 	var err error
 	if l.versions[0], err = asStored(l.versions[0][:0], before, l.steps[0]); err != nil {
@@ -73,7 +70,8 @@ func (l *Lane) fold2(d *node, events []*event, held []*record, w *Work, r *scd.R
 	// Events that are not the last of their step are remembered as they came.
 	for _, e := range events {
 		if !e.kept {
-			l.put(w, d.key, e.Place, &e.stored, false, e.Time)
+			s := e.stored()
+			l.put(w, d.key, e.Place, &s, false, e.Time)
 		}
 	}
 	difference(d.key, l.versions[0], l.versions[1], r)
@@ -193,14 +191,14 @@ func (l *Lane) walk(out []version, now life, steps []step, w *Work, key []byte) 
 
 // rememberStep stores the last event of a step with where it led, if that is new.
 func (l *Lane) rememberStep(w *Work, key []byte, s *step, now life, tombstone bool) {
-	var own *stored
+	var own stored
 	var time int64
 	is := false
 	if s.event != nil {
-		own, time = &s.event.stored, s.event.Time
+		own, time = s.event.stored(), s.event.Time
 		s.event.kept = true
 	} else {
-		own, time = &s.record.stored, s.record.Time
+		own, time = s.record.stored, s.record.Time
 		is = s.record.Tombstone == tombstone
 	}
 	next := stored{delete: own.delete, row: own.row, start: own.start}
