@@ -64,6 +64,10 @@ type Source interface {
 	// Drop removes slot and publications of exactly this pipeline. Missing ones are fine.
 	Drop(ctx context.Context) error
 
+	// Release drops the slot alone, so that the source need not keep log for it any
+	// more; also one that the user named. Nothing follows from the mark after that.
+	Release(ctx context.Context) error
+
 	// Close releases everything. The slot stays.
 	Close(ctx context.Context) error
 }

@@ -117,7 +117,8 @@ func (e *environment) pipeline(progress *progress) (pipeline.Config, error) {
 		Workers: e.Hydrate.Workers, BatchRows: e.Batch.MaxRows, BatchBytes: int64(e.Batch.MaxBytes),
 		QueueBytes: int64(e.QueueBytes), PieceBytes: int64(e.Source.MaxTransactionBytes),
 		DrainMax: e.DrainMax, RetryMax: e.RetryMax,
-		Log: e.log, Progress: progress, Stats: progress.stats,
+		Retention: pipeline.Retention{Max: int64(e.Source.MaxRetainedWAL), Drop: e.Source.OnLimit == "stop_and_drop_slot"},
+		Log:       e.log, Progress: progress, Stats: progress.stats,
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tailrace/internal/config"
+	"tailrace/internal/metrics"
 	"tailrace/internal/pipeline"
 )
 
@@ -60,6 +62,11 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 	defer done()
 	stopReport := p.report(reportEvery)
 	defer stopReport()
+	unlisten, err := env.listen(cmd.Context(), p.stats)
+	if err != nil {
+		return err
+	}
+	defer unlisten()
 	if err := pipeline.Run(ctx, cfg, mode); err != nil {
 		return err
 	}
@@ -68,6 +75,27 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		"writing_seconds", fmt.Sprintf("%.1f", time.Duration(p.stats.ApplyTime.Load()).Seconds())}
 	env.log.Info("done", append(said, p.sequencedCounts()...)...)
 	return nil
+}
+
+// listen shows the pipeline to the outside, if the configuration says so.
+func (e *environment) listen(ctx context.Context, stats *pipeline.Stats) (end func(), err error) {
+	if e.Listen == "" {
+		return func() {}, nil
+	}
+	board := metrics.New(e.Pipeline, version, stats, e.MaxLag)
+	ctx, cancel := context.WithCancel(ctx)
+	wait, at, err := board.Listen(ctx, e.Listen, e.Pprof)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	e.log.Info("listening", "address", at.String())
+	return func() {
+		cancel()
+		if err := wait(); err != nil {
+			e.log.Debug("closing failed", "what", "listener", "error", err.Error())
+		}
+	}, nil
 }
 
 // boundMemory tells the collector how much may be used: what is configured to wait

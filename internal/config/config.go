@@ -27,6 +27,8 @@ type Config struct {
 	Batch       Batch         `yaml:"batch"`
 	Relations   Relations     `yaml:"relations"`
 	Flows       []Flow        `yaml:"flows"`
+	Listen      string        `yaml:"listen"`
+	Pprof       bool          `yaml:"pprof"`
 	QueueBytes  Bytes         `yaml:"queue_bytes"`
 	DrainMax    time.Duration `yaml:"drain_max"`
 	RetryMax    time.Duration `yaml:"retry_max"`
@@ -42,6 +44,8 @@ type Source struct {
 	Slot                string `yaml:"slot"`
 	Publication         string `yaml:"publication"`
 	MaxTransactionBytes Bytes  `yaml:"max_transaction_bytes"`
+	MaxRetainedWAL      Bytes  `yaml:"max_retained_wal"`
+	OnLimit             string `yaml:"on_limit"`
 }
 
 // Destination is the database that receives.
@@ -129,7 +133,7 @@ type Column struct{ Name, Type string }
 // Default returns the configuration with every default.
 func Default() Config {
 	return Config{
-		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20},
+		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, OnLimit: "warn"},
 		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
 			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
 		}},
@@ -202,6 +206,12 @@ func (c *Config) Validate() error {
 		return bad("queue_bytes is at least 1MiB")
 	case c.Source.MaxTransactionBytes < 64<<10:
 		return bad("source.max_transaction_bytes is at least 64KiB")
+	case c.Source.OnLimit != "warn" && c.Source.OnLimit != "stop_and_drop_slot":
+		return bad("source.on_limit is warn or stop_and_drop_slot, not %q", c.Source.OnLimit)
+	case c.Source.OnLimit != "warn" && c.Source.MaxRetainedWAL == 0:
+		return bad("source.on_limit says what happens beyond source.max_retained_wal, which is not set: for instance 20GiB")
+	case c.Pprof && c.Listen == "":
+		return bad("pprof is served where `listen` says, which is empty")
 	case c.DrainMax <= 0 || c.RetryMax <= 0 || c.MaxLag <= 0:
 		return bad("drain_max, retry_max and max_lag are positive durations such as 10s")
 	case c.LogFormat != "text" && c.LogFormat != "json":

@@ -69,12 +69,18 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 	return s.finishCopy(ctx)
 }
 
+// wanted reports whether a pattern would take a table of the source, were it there.
+func (s *session) wanted(source change.Name) bool {
+	return slices.ContainsFunc(s.Flows, func(f flow.Spec) bool { return f.Matches(source) }) &&
+		!slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Relation.Table.Name == source })
+}
+
 // hydrateMissing copies what the mark does not know as finished: tables of a copy
 // that died, tables that were added to the flows, tables asked for again. They are
 // catching until the mark has reached their snapshot.
 func (s *session) hydrateMissing(ctx context.Context) error {
 	var missing []Bound
-	var forgotten []checkpoint.Table
+	var forgotten, gone []checkpoint.Table
 	for i := range s.bound {
 		b := &s.bound[i]
 		st := s.state(b.Target.Name)
@@ -96,11 +102,22 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		}
 	}
 	for _, t := range s.mark.Tables {
-		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Target.Name == t.Target }) {
+		switch {
+		case slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Target.Name == t.Target }):
+		case s.wanted(t.Source):
+			if t.Phase != checkpoint.Parked {
+				gone = append(gone, park(t, fmt.Sprintf("the source has no table %s any more", t.Source), "make it again, or leave it out of the pattern with except"))
+				break
+			}
+			s.Log.Warn("table is parked", "target", t.Target.String(), "reason", t.Reason)
+		default:
 			s.Log.Warn("target is no longer in the flows; its rows stay, it is not followed any more", "target", t.Target.String())
 			t.Phase = checkpoint.None
 			forgotten = append(forgotten, t)
 		}
+	}
+	if err := s.park(ctx, gone); err != nil {
+		return err
 	}
 	if len(forgotten) > 0 {
 		m := s.mark
@@ -317,6 +334,7 @@ func (s *session) remember(t checkpoint.Table) {
 	s.markMu.Lock()
 	defer s.markMu.Unlock()
 	s.mark.Tables = upsertTable(s.mark.Tables, t)
+	s.Stats.SetPhase(t.Target, t.Phase)
 }
 
 func (s *session) finishCopy(ctx context.Context) error {

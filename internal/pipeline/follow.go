@@ -74,6 +74,8 @@ const (
 	// The catalogue is looked at so that a table that lost its identity leaves the
 	// publication within 30 s, before many of the application's statements fail.
 	watchEvery = 15 * time.Second
+	// How far the source's log goes is looked at this often: two small queries.
+	lookEvery = 5 * time.Second
 	// backlogAge is how old a transaction must be when it is sent to count as backlog.
 	backlogAge = 100 * time.Millisecond
 	// How often an applied batch is asked for until it is durable.
@@ -136,6 +138,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 				s.Stats.Received.Set(seg.Txs[n-1].End)
 			}
 			fault.KillPoint("segment received")
+			s.Stats.received(seg)
 			return f.queue.push(ctx, seg)
 		})
 		if read.Err() != nil {
@@ -159,6 +162,8 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 		return f.confirm(work)
 	})
 	g.Go(func() error { return f.watch(work) })
+	s.Stats.Following.Store(true)
+	defer s.Stats.Following.Store(false)
 	return g.Wait()
 }
 
@@ -444,7 +449,7 @@ func (f *follower) awaited() bool {
 // write hands the folded batch to the destination.
 func (f *follower) write(ctx context.Context, first, more bool) error {
 	b := &sink.Batch{Position: f.end, CommitTime: f.commit, First: first, More: more}
-	operations := 0
+	operations, entered := 0, time.Now()
 	for _, r := range f.byTgt {
 		if r.dirty && r.folder != nil {
 			r.dirty = false
@@ -498,6 +503,9 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 	f.Stats.Changes.Add(int64(changes))
 	f.Stats.Operations.Add(int64(operations))
 	f.Stats.Batches.Add(1)
+	if f.Stats.Batch != nil {
+		f.Stats.Batch(BatchFigures{Changes: changes, Operations: operations, Decide: began.Sub(entered), Write: now.Sub(began)})
+	}
 	if more {
 		return nil
 	}
@@ -511,8 +519,11 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 	for _, name := range b.Live {
 		r := f.byTgt[name]
 		r.state.Phase = checkpoint.Live
+		f.Stats.SetPhase(name, checkpoint.Live)
 		f.Log.Info("table is live", "target", name.String(), "position", f.end.String())
 	}
+	f.Stats.Queued.Store(f.queue.size())
+	f.Stats.applied(f.end, now)
 	signal(f.wake)
 	return nil
 }

@@ -168,6 +168,9 @@ func (c *channel) take(ctx context.Context, b *sink.Batch, now time.Time) (opera
 	}
 	if len(c.aside) > 0 {
 		c.stats.Sequenced.Aside.Add(int64(len(c.aside)))
+		for i := range c.aside {
+			c.stats.aside(c.aside[i].Flow)
+		}
 		b.Aside = append(b.Aside, c.aside...)
 		c.aside = nil
 	}

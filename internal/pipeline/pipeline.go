@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ type Config struct {
 	PieceBytes int64         // a larger source transaction comes in pieces
 	DrainMax   time.Duration // for finishing a batch on shutdown
 	RetryMax   time.Duration // how long transient faults are retried since it last worked
+	Retention  Retention     // what the source may keep for us
 	WaitOwner  time.Duration // how long to wait for an owner on another host to become stale
 
 	Log      *slog.Logger
@@ -109,6 +111,9 @@ func Run(ctx context.Context, c Config, m Mode) error {
 		c.Stats.Retries.Add(1)
 		wait := min(pause, left).Round(time.Millisecond)
 		c.Log.Warn("will try again", "in", wait.String(), "error", err.Error())
+		if err := c.lookAway(ctx); err != nil {
+			return err
+		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -147,6 +152,7 @@ func (s *session) run(ctx context.Context) (err error) {
 		return fmt.Errorf("open the source: %w", err)
 	}
 	defer s.close("source", s.src.Close)
+	defer func() { err = s.letGo(context.WithoutCancel(ctx), s.src, err) }()
 	if err := s.dst.Own(ctx, s.Owner, s.WaitOwner); err != nil {
 		return fmt.Errorf("take ownership of pipeline %s: %w", s.Name, err)
 	}
@@ -377,6 +383,9 @@ func (s *session) survey(ctx context.Context) error {
 		return fault.Refuse("create tables, or correct the flows", "no flow matches a table of the source")
 	}
 	s.bound, s.binary = bound, BinaryForm(bound, s.dst)
+	if err := s.count(ctx); err != nil {
+		return err
+	}
 	for _, b := range bound {
 		for _, n := range b.Notes {
 			s.Log.Debug(n)
@@ -384,6 +393,26 @@ func (s *session) survey(ctx context.Context) error {
 		for _, w := range b.Warnings {
 			s.Log.Warn(w)
 		}
+	}
+	return nil
+}
+
+// count tells the statistics what stands at the start.
+func (s *session) count(ctx context.Context) error {
+	s.Stats.forgetPhases()
+	for i := range s.bound {
+		name := s.bound[i].Target.Name
+		s.Stats.SetPhase(name, cmp.Or(s.state(name).Phase, checkpoint.Creating))
+	}
+	for _, t := range s.mark.Tables {
+		s.Stats.SetPhase(t.Target, t.Phase)
+	}
+	if memory, ok := s.dst.(sink.Memory); ok {
+		unresolved, err := memory.Unresolved(ctx)
+		if err != nil {
+			return fmt.Errorf("count the quarantine: %w", err)
+		}
+		s.Stats.SetUnresolved(unresolved)
 	}
 	return nil
 }
@@ -415,6 +444,7 @@ func (s *session) save(ctx context.Context, m checkpoint.Mark) error {
 	tables := s.mark.Tables
 	for _, t := range m.Tables {
 		tables = upsertTable(tables, t)
+		s.Stats.SetPhase(t.Target, t.Phase)
 	}
 	m.Tables = tables
 	s.mark = m

@@ -58,6 +58,13 @@ func (q *queue) take() *change.Segment {
 	return s
 }
 
+// size returns the bytes that wait.
+func (q *queue) size() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bytes
+}
+
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

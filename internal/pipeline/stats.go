@@ -1,9 +1,12 @@
 package pipeline
 
 import (
+	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"tailrace/checkpoint"
 	"tailrace/internal/change"
 	"tailrace/scd/sequenced"
 )
@@ -20,6 +23,158 @@ type Stats struct {
 	ApplyTime                    atomic.Int64 // ns inside the destination
 	CommitTime                   atomic.Int64 // of the newest applied transaction, ns since the Unix epoch
 	Sequenced                    SequencedStats
+
+	Head       Gauge        // the end of the source's log, looked at every lookEvery
+	Retained   atomic.Int64 // bytes of log that the source keeps for us, likewise
+	Queued     atomic.Int64 // bytes between reading and applying
+	Following  atomic.Bool  // in the stream's loop: nothing is being copied, nothing is away
+	LevelAt    atomic.Int64 // when everything received was applied last, ns since the Unix epoch; 0: never
+	waiting    atomic.Int64 // commit time of the oldest transaction received and not applied, ns; 0: none
+	over       atomic.Int64 // since when the source keeps more than it may, ns; 0: it does not
+	warned     atomic.Int64 // when it was last warned of too much log, ns
+	newest     Gauge        // end of the newest transaction received that has changes
+	phases     phases
+	unresolved counts
+
+	// Batch, if not nil, is told of every batch written, by the goroutine that wrote it.
+	Batch func(BatchFigures)
+}
+
+// BatchFigures are about one batch.
+type BatchFigures struct {
+	Changes    int           // row-level changes, before folding
+	Operations int           // row-level operations, after folding
+	Decide     time.Duration // what the targets must hold; of sequenced flows with reading what is remembered
+	Write      time.Duration // inside the destination, with its commit
+}
+
+// phases are the targets' phases.
+type phases struct {
+	mu sync.Mutex
+	of map[change.Name]checkpoint.Phase
+}
+
+// counts are numbers by flow.
+type counts struct {
+	mu sync.Mutex
+	of map[string]int64
+}
+
+// SetPhase says where a target stands; None: it is not followed any more.
+func (s *Stats) SetPhase(target change.Name, p checkpoint.Phase) {
+	s.phases.mu.Lock()
+	defer s.phases.mu.Unlock()
+	if s.phases.of == nil {
+		s.phases.of = map[change.Name]checkpoint.Phase{}
+	}
+	if s.phases.of[target] = p; p == checkpoint.None {
+		delete(s.phases.of, target)
+	}
+}
+
+// forgetPhases begins anew: targets may have gone.
+func (s *Stats) forgetPhases() {
+	s.phases.mu.Lock()
+	defer s.phases.mu.Unlock()
+	s.phases.of = nil
+}
+
+// Phases returns where each target stands.
+func (s *Stats) Phases() map[change.Name]checkpoint.Phase {
+	s.phases.mu.Lock()
+	defer s.phases.mu.Unlock()
+	return maps.Clone(s.phases.of)
+}
+
+// SetUnresolved says how many events of each flow are in quarantine; aside adds to it.
+func (s *Stats) SetUnresolved(of map[string]int64) {
+	s.unresolved.mu.Lock()
+	defer s.unresolved.mu.Unlock()
+	s.unresolved.of = maps.Clone(of)
+}
+
+func (s *Stats) aside(flow string) {
+	s.unresolved.mu.Lock()
+	defer s.unresolved.mu.Unlock()
+	if s.unresolved.of == nil {
+		s.unresolved.of = map[string]int64{}
+	}
+	s.unresolved.of[flow]++
+}
+
+// Unresolved returns how many events of each flow are in quarantine. Events that
+// another process retries or discards are counted off at the next start.
+func (s *Stats) Unresolved() map[string]int64 {
+	s.unresolved.mu.Lock()
+	defer s.unresolved.mu.Unlock()
+	return maps.Clone(s.unresolved.of)
+}
+
+// received is told of a segment before it is queued, applied of a mark that is written:
+// between the two the segment's oldest transaction waits.
+func (s *Stats) received(seg *change.Segment) {
+	for i := range seg.Txs {
+		if t := &seg.Txs[i]; len(t.Changes) > 0 && !t.CommitTime.IsZero() {
+			s.waiting.CompareAndSwap(0, t.CommitTime.UnixNano())
+			break
+		}
+	}
+	for i := len(seg.Txs) - 1; i >= 0; i-- {
+		if t := &seg.Txs[i]; len(t.Changes) > 0 {
+			end := t.End
+			if end.IsZero() { // a piece: its end lies beyond where its commit begins
+				end = t.Begin
+				end.Offset++
+			}
+			s.newest.Set(end)
+			break
+		}
+	}
+}
+
+func (s *Stats) applied(mark change.Position, now time.Time) {
+	switch {
+	case mark.Compare(s.newest.Get()) >= 0:
+		s.waiting.Store(0)
+		s.LevelAt.Store(now.UnixNano())
+	case s.CommitTime.Load() != 0:
+		s.waiting.Store(s.CommitTime.Load())
+	}
+}
+
+// LagNoise is how much log may lie beyond the mark of a pipeline that has nothing to
+// do, because its mark follows other tables' and databases' log only every few
+// seconds: one log segment.
+const LagNoise = 16 << 20
+
+// LagBytes is how much of the source's log lies beyond what is applied.
+func (s *Stats) LagBytes() int64 {
+	head, at := max(s.Head.Get().Offset, s.Received.Get().Offset), s.Applied.Get().Offset
+	if at == 0 || head < at {
+		return 0
+	}
+	return int64(head - at)
+}
+
+// Lag is how old the oldest change is that the destination does not have, as far as
+// is known: 0 if it has all. While nothing is followed (the first copy, a server that
+// is away) it is the time since everything received was applied, or since start.
+func (s *Stats) Lag(now, start time.Time) time.Duration {
+	since := func(ns int64) time.Duration {
+		if ns == 0 {
+			return now.Sub(start)
+		}
+		return max(0, now.Sub(time.Unix(0, ns)))
+	}
+	switch w := s.waiting.Load(); {
+	case !s.Following.Load():
+		return since(s.LevelAt.Load())
+	case w != 0:
+		return since(w)
+	case s.LagBytes() > LagNoise:
+		return since(s.CommitTime.Load())
+	}
+	return 0
 }
 
 // SequencedStats are what happened to the events of sequenced flows: see

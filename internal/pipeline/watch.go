@@ -12,35 +12,43 @@ import (
 	"tailrace/source"
 )
 
-// watch parks tables, with the remedy, whose identity stopped serving or that are
-// not published any more.
+// watch looks at the source beside the stream: how far its log goes and how much of
+// it is kept for us, and, less often, at tables whose identity stopped serving or that
+// are not published any more. Those it parks, with the remedy.
 func (f *follower) watch(ctx context.Context) error {
-	tick := time.NewTicker(watchEvery)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for {
+	for looked := time.Now(); ; {
+		state, err := f.src.State(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("look at the source: %w", err)
+		}
+		if err := f.retained(state, time.Now()); err != nil {
+			return err
+		}
+		f.Stats.Queued.Store(f.queue.size())
+		if time.Since(looked) >= watchEvery {
+			looked = time.Now()
+			losses, err := f.src.Watch(ctx)
+			if err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return fmt.Errorf("look at the catalogue: %w", err)
+			}
+			if err := f.park(ctx, losses, f.missing(state)); err != nil {
+				return err
+			}
+		}
 		select {
 		case <-f.done:
 			return nil
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-		}
-		losses, err := f.src.Watch(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("look at the catalogue: %w", err)
-		}
-		gone, err := f.missing(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("look at the publications: %w", err)
-		}
-		if err := f.park(ctx, losses, gone); err != nil {
-			return err
 		}
 	}
 }
@@ -75,6 +83,7 @@ func (f *follower) park(ctx context.Context, lost, gone []source.Loss) error {
 		return fmt.Errorf("park tables: %w", err)
 	}
 	for _, p := range parked {
+		f.Stats.SetPhase(p.Target, checkpoint.Parked)
 		f.Log.Error("table is parked", "target", p.Target.String(), "reason", p.Reason)
 	}
 	return fault.Retry(nil, "entering anew without the parked tables")
@@ -83,17 +92,15 @@ func (f *follower) park(ctx context.Context, lost, gone []source.Loss) error {
 // missing finds followed tables that are in no publication of ours any more. They
 // were dropped (and perhaps made again), or taken out by somebody: nothing of them
 // arrives.
-func (f *follower) missing(ctx context.Context) ([]source.Loss, error) {
-	state, err := f.src.State(ctx)
-	if err != nil || state.Published == nil {
-		return nil, err
+func (f *follower) missing(state source.State) (gone []source.Loss) {
+	if state.Published == nil {
+		return nil
 	}
-	var gone []source.Loss
 	for id, routes := range f.routes {
 		if !slices.Contains(state.Published, id) {
 			gone = append(gone, source.Loss{ID: id, Table: routes[0].Relation.Table.Name,
 				Reason: "it was dropped, dropped and made again, or taken out of the publication: its changes are not sent any more"})
 		}
 	}
-	return gone, nil
+	return gone
 }

@@ -258,6 +258,13 @@ func (s *Source) Drop(context.Context) error {
 	return nil
 }
 
+func (s *Source) Release(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slot, s.log = false, nil
+	return nil
+}
+
 func (s *Source) Close(context.Context) error { return nil }
 
 // Snapshot is the table at one moment.

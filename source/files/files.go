@@ -295,6 +295,9 @@ func (s *Source) Head(context.Context) (change.Position, error) { return change.
 // Drop implements source.Source: nothing of ours is there.
 func (s *Source) Drop(context.Context) error { return nil }
 
+// Release implements source.Source: nothing is kept.
+func (s *Source) Release(context.Context) error { return nil }
+
 // Close implements source.Source.
 func (s *Source) Close(context.Context) error { return nil }
 

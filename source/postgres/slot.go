@@ -351,6 +351,14 @@ func (s *Source) Drop(ctx context.Context) error {
 	return nil
 }
 
+// Release implements source.Source.
+func (s *Source) Release(ctx context.Context) error {
+	if err := s.ask(ctx, func(conn *pgx.Conn) error { return s.dropSlot(ctx, conn) }); err != nil {
+		return fmt.Errorf("let go of the source's log: %w", err)
+	}
+	return nil
+}
+
 // dropSlot drops our slot if it is there and of our make, ending our own walsender
 // where one still holds it. It waits up to 10 s for that one to let go.
 func (s *Source) dropSlot(ctx context.Context, conn *pgx.Conn) error {
