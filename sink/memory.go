@@ -37,6 +37,13 @@ type Memory interface {
 	// more often. The callee may keep the memory.
 	RememberedBelow(ctx context.Context, t *scd.Target, p sequenced.Place, fn func(key []byte) error) error
 
+	// Keys reads about limit of the keys that something is remembered of (not the empty
+	// key), each once, in an order of its own: from the first on, or from where an earlier
+	// call ended. next is where the following call begins; nil: no more are left. Calls may
+	// lie around Apply of pieces, which takes no key away. It sees what the open transaction
+	// wrote, as Remembered does. The callee may keep the memory.
+	Keys(ctx context.Context, t *scd.Target, from []byte, limit int, fn func(key []byte) error) (next []byte, err error)
+
 	// Remembers counts the records of a sequenced target's keys (not those of the empty
 	// key, which are about the target); zero where nothing is. It takes a second at
 	// most, and estimates where counting would take longer.

@@ -327,25 +327,3 @@ func lives(t *testing.T, r *rig, history string) map[string]string {
 	}
 	return out
 }
-
-// The log says nothing of the sequence at which a table was emptied.
-func TestTruncateOfASequencedTableIsRefused(t *testing.T) {
-	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
-		r := newRig(t, server, kind, "create table items(id int primary key, v text, n int); alter table items replica identity full; insert into items values(1, 'a', 1), (2, 'b', 1)",
-			"flows: [{source: public.items, target: now, sequence_by: n, keys: [id], except_column_list: [n]}]")
-		r.once(t)
-		r.exec(t, "truncate items", "insert into items values(3, 'c', 1)")
-		r.refused(t, 3, []string{"TRUNCATE", "public.items", "tailrace run --overwrite"}, "run", "--once")
-		r.holds(t, "now", []string{"id", "v"}, "1 a", "2 b")
-		r.once(t, "--overwrite")
-		r.holds(t, "now", []string{"id", "v"}, "3 c")
-
-		// Without whole old rows a DELETE has no place in the sequence.
-		s := newRig(t, server, kind, "create table items(id int primary key, n int)", "flows: [{source: public.items, sequence_by: n, keys: [id]}]")
-		s.refused(t, 3, []string{`ALTER TABLE "public"."items" REPLICA IDENTITY FULL`, "source_kind: feed"}, "run", "--once")
-		s.exec(t, "alter table items replica identity full", "insert into items values(1, 1)")
-		s.once(t)
-		s.holds(t, "items", []string{"id", "n"}, "1 1")
-	})
-}

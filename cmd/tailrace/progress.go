@@ -115,7 +115,7 @@ func (p *progress) sequencedCounts() (said []any) {
 		count *atomic.Int64
 	}{
 		{"late", &s.Late}, {"ties", &s.Ties}, {"duplicates", &s.Duplicates}, {"truncated", &s.Truncated},
-		{"beyond_horizon", &s.Beyond}, {"set_aside", &s.Aside},
+		{"beyond_horizon", &s.Beyond}, {"unknown_rows", &s.Unknown}, {"set_aside", &s.Aside},
 	} {
 		if n := c.count.Load(); n > 0 {
 			said = append(said, c.name, n)

@@ -93,6 +93,8 @@ type Flow struct {
 	Name                string        `yaml:"name"`
 	Once                bool          `yaml:"once"`
 	SequenceBy          Names         `yaml:"sequence_by"`
+	SequenceScope       string        `yaml:"sequence_scope"`
+	DeleteSequence      Names         `yaml:"delete_sequence"`
 	SourceKind          string        `yaml:"source_kind"`
 	SkipChangeCommits   []string      `yaml:"skip_change_commits"`
 	ApplyAsDeletes      string        `yaml:"apply_as_deletes"`
@@ -160,6 +162,7 @@ func (c *Config) Specs() []flow.Spec {
 				Name: f.Name, SequenceBy: f.SequenceBy, Feed: f.SourceKind == "feed" || c.Source.Kind == "files", SkipChange: f.SkipChangeCommits,
 				DeleteWhen: f.ApplyAsDeletes, TruncateWhen: f.ApplyAsTruncates,
 				IgnoreNull: f.IgnoreNull, IgnoreNullList: f.IgnoreNullList, IgnoreNullExcept: f.IgnoreNullExcept, ColumnsToUpdate: f.ColumnsToUpdate,
+				DeleteSequence: f.DeleteSequence, Global: f.SequenceScope == "global",
 				TombstoneRetention: f.TombstoneRetention, QuarantineBeyond: f.LateBeyondRetention == "quarantine", FailOnBad: f.OnBadEvent == "fail",
 			},
 		}
@@ -227,6 +230,8 @@ func (c *Config) Validate() error {
 			return bad("flow %q: once goes with tables, not with files, in this version", f.Source)
 		case f.SourceKind != "" && f.SourceKind != "table" && f.SourceKind != "feed":
 			return bad("flow %q: source_kind is table or feed, not %q", f.Source, f.SourceKind)
+		case f.SequenceScope != "" && f.SequenceScope != "key" && f.SequenceScope != "global":
+			return bad("flow %q: sequence_scope is key or global, not %q", f.Source, f.SequenceScope)
 		case f.OnBadEvent != "" && f.OnBadEvent != "quarantine" && f.OnBadEvent != "fail":
 			return bad("flow %q: on_bad_event is quarantine or fail, not %q", f.Source, f.OnBadEvent)
 		case f.LateBeyondRetention != "" && f.LateBeyondRetention != "apply" && f.LateBeyondRetention != "quarantine":

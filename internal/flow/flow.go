@@ -52,6 +52,12 @@ type Sequenced struct {
 	IgnoreNullExcept []string // for all but these
 	ColumnsToUpdate  string   // the column that names what an event writes (rule R51)
 
+	// DeleteSequence is what gives a DELETE statement its sequence in the history of a
+	// table: columns or _commit_time, _lsn, of the types of SequenceBy. Empty: _commit_time,
+	// for a sequence of one timestamp; for a sequence of _lsn or _commit_time alone that.
+	DeleteSequence []string
+
+	Global             bool          // sequence_scope: global: sequences compare across keys, not only within one
 	TombstoneRetention time.Duration // how long deletes are remembered, in commit time
 	QuarantineBeyond   bool          // late_beyond_retention: quarantine
 	FailOnBad          bool          // on_bad_event: fail
@@ -71,6 +77,7 @@ func (s *Sequenced) validate(scdType int, keys []string, bad func(string, ...any
 		for name, set := range map[string]bool{
 			"apply_as_deletes": s.DeleteWhen != "", "apply_as_truncates": s.TruncateWhen != "", "columns_to_update": s.ColumnsToUpdate != "",
 			"ignore_null_updates": s.Partial() && s.ColumnsToUpdate == "", "source_kind: feed": s.Feed, "late_beyond_retention": s.QuarantineBeyond,
+			"delete_sequence": len(s.DeleteSequence) > 0, "sequence_scope": s.Global,
 		} {
 			if set {
 				return bad("%s needs sequence_by: the column that orders the events of a key", name)
@@ -97,8 +104,12 @@ func (s *Sequenced) validate(scdType int, keys []string, bad func(string, ...any
 		return bad("skip_change_commits goes with source_kind: feed")
 	case s.TombstoneRetention < 0:
 		return bad("tombstone_retention is negative")
-	case s.QuarantineBeyond && !slices.Equal(s.SequenceBy, []string{"_lsn"}) && !slices.Equal(s.SequenceBy, []string{"_commit_time"}):
-		return bad("late_beyond_retention: quarantine needs a sequence that compares across keys: _lsn or _commit_time")
+	case s.QuarantineBeyond && !s.Global:
+		return bad("late_beyond_retention: quarantine compares an event with deletes of other keys; say sequence_scope: global if sequences compare across keys, else leave it at apply")
+	case len(s.DeleteSequence) > 0 && s.Feed:
+		return bad("delete_sequence goes with source_kind: table: the events of a feed have their own sequence")
+	case len(s.DeleteSequence) > 0 && scdType != 2:
+		return bad("delete_sequence goes with stored_as_scd_type: 2: in type 1 a DELETE has the sequence of the row that went")
 	}
 	for _, op := range s.SkipChange {
 		if op != "update" && op != "delete" && op != "truncate" {

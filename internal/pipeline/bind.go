@@ -23,7 +23,7 @@ type Bound struct {
 	Warnings []string // what may not be meant
 
 	flow  *sequenced.Flow // of a sequenced flow
-	order int             // in which it was declared
+	order int             // in which it was declared, among the flows into its target
 	// second: another flow before it writes the same (sequenced) target, which is
 	// planned, copied and remembered once.
 	second bool
@@ -50,7 +50,7 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 				continue
 			}
 			found = true
-			b, finding, err := bindOne(spec, i, rel, sourceDefault, defaultSchema, known)
+			b, finding, err := bindOne(spec, orderOf(flows[:i], spec.TargetFor(rel.Table.Name, sourceDefault, defaultSchema), sourceDefault, defaultSchema), rel, sourceDefault, defaultSchema, known)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -108,6 +108,21 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 	return bound, findings, nil
 }
 
+// orderOf is how many flows with a sequence are declared before into the same target.
+// It is part of every event's place, so flows into other targets do not count.
+func orderOf(before []flow.Spec, target change.Name, sourceDefault, defaultSchema string) (n int) {
+	for i := range before {
+		schema, table := flow.SplitName(before[i].Source)
+		if schema == "" {
+			schema = sourceDefault
+		}
+		if before[i].Sequenced.Is() && before[i].TargetFor(change.Name{Schema: schema, Table: table}, sourceDefault, defaultSchema) == target {
+			n++
+		}
+	}
+	return n
+}
+
 // bindOne gives a Bound, or a finding for a relation that a pattern skips or that
 // blocks.
 func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, defaultSchema string, known func(change.Name) bool) (Bound, *sink.Finding, error) {
@@ -146,9 +161,11 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 	switch q := &spec.Sequenced; {
 	case q.Feed:
 		appendOnly = false // its keys are the target's; no event is an UPDATE or DELETE
-	case q.Is() && t.Identity != change.IdentityFull:
-		return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL; or source_kind: feed, if its rows are events", quoted(t.Name)),
-			"a table followed by a sequence of its own must log whole old rows, or a DELETE would have no place in the sequence")
+	case q.Is() && len(keys) == 0:
+		return refuse("name the columns in `keys`; or source_kind: feed with `keys`, if its rows are events", "a flow with sequence_by needs a key, and the table has none")
+	case q.Is() && t.Identity != change.IdentityFull && slices.ContainsFunc(q.DeleteSequence, func(name string) bool { return findInput(t.Columns, name) >= 0 }):
+		return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL; or `delete_sequence: _commit_time` or `_lsn`", quoted(t.Name)),
+			"delete_sequence names a column, and the log holds only the key of a row that is deleted")
 	case appendOnly && spec.SCDType == 2:
 		return refuse(fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (...)", quoted(t.Name)), "history needs a key, and there is none")
 	case appendOnly && !spec.AppendOnly:

@@ -42,6 +42,7 @@ type follower struct {
 	open    bool          // the destination holds an unfinished source transaction (pieces)
 	files   []change.File // taken whole
 	piecing bool          // some piece of it touched a target
+	touched []*route      // by the running transaction
 
 	applied change.Position
 	written time.Time     // when the mark was last written
@@ -255,7 +256,7 @@ func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error 
 			}
 			return f.reach(ctx, f.until)
 		}
-		if !tx.First || !tx.Last {
+		if !tx.First || !tx.Last || f.empties(tx) {
 			if err := f.piece(ctx, tx); err != nil {
 				return err
 			}
@@ -324,7 +325,8 @@ func (f *follower) reach(ctx context.Context, p change.Position) error {
 }
 
 // piece applies one piece of a large transaction, all of them inside one
-// destination transaction that nothing else shares.
+// destination transaction that nothing else shares; or a whole one that is written in
+// pieces because it empties a sequenced target.
 func (f *follower) piece(ctx context.Context, tx *change.Tx) error {
 	if tx.First {
 		if err := f.flush(ctx); err != nil {
@@ -358,7 +360,6 @@ func (f *follower) piece(ctx context.Context, tx *change.Tx) error {
 
 // add routes a transaction's changes to the folders of their targets.
 func (f *follower) add(ctx context.Context, tx *change.Tx) error {
-	var touched []*route
 	for i := range tx.Changes {
 		c := &tx.Changes[i]
 		routes := f.routes[c.Table.ID]
@@ -374,17 +375,28 @@ func (f *follower) add(ctx context.Context, tx *change.Tx) error {
 			if r.Target.AppendOnly && (c.Op == change.Update || c.Op == change.Delete) {
 				continue // declared: append_only
 			}
+			if r.empties(c) {
+				if err := f.empty(ctx, r, tx, c); err != nil {
+					return f.at(tx, r, err)
+				}
+				continue
+			}
 			if err := r.add(tx, c); err != nil {
-				return f.at(tx, r, err)
+				return f.at(tx, r, parkedBy(r.Target.Name, err))
 			}
 			if !r.inTx {
 				r.inTx, r.dirty = true, true
-				touched = append(touched, r)
+				f.touched = append(f.touched, r)
 			}
 			f.changes++
 		}
 	}
-	for _, r := range touched {
+	return f.endTx(tx)
+}
+
+// endTx tells the folders that what they got so far of a transaction is to be judged.
+func (f *follower) endTx(tx *change.Tx) error {
+	for _, r := range f.touched {
 		r.inTx = false
 		if r.folder == nil {
 			continue
@@ -393,6 +405,7 @@ func (f *follower) add(ctx context.Context, tx *change.Tx) error {
 			return f.at(tx, r, err)
 		}
 	}
+	f.touched = f.touched[:0]
 	return nil
 }
 

@@ -62,7 +62,7 @@ func (c *channel) recall(ctx context.Context) error {
 		return fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
 	}
 	c.lane = sequenced.New(c.target, laneOptions(c.flows), head)
-	want := definition(c.flows[0])
+	want := definition(c.flows)
 	switch have, err := c.defined(ctx); {
 	case err != nil:
 		return err
@@ -102,7 +102,7 @@ func (s *session) redefined(ctx context.Context, b *Bound) error {
 		return err
 	}
 	have, err := c.defined(ctx)
-	if want := definition(b); err == nil && have != "" && have != want {
+	if want := definition(c.flows); err == nil && have != "" && have != want {
 		return c.refuse(have, want)
 	}
 	return nil
@@ -110,8 +110,10 @@ func (s *session) redefined(ctx context.Context, b *Bound) error {
 
 // definition is what must not change in a target's life: type, keys, the types of its
 // sequence, and what opens a version (rules R10, R11, R43). A new column under "all but"
-// changes nothing.
-func definition(b *Bound) string {
+// changes nothing. Flows on tables find what they wrote by their order among the
+// several into one target.
+func definition(flows []*Bound) string {
+	b := flows[0]
 	var keys, types, tracked []string
 	for i := range b.Target.Columns {
 		c := &b.Target.Columns[i]
@@ -125,6 +127,13 @@ func definition(b *Bound) string {
 		types = append(types, t.Name)
 	}
 	text := fmt.Sprintf("type %d, keys (%s), sequence (%s)", b.Target.Kind, strings.Join(keys, ", "), strings.Join(types, ", "))
+	if len(flows) > 1 && slices.ContainsFunc(flows, func(f *Bound) bool { return !f.Spec.Sequenced.Feed }) {
+		var names []string
+		for _, f := range flows {
+			names = append(names, flowName(f.Spec, f.Target))
+		}
+		text += fmt.Sprintf(", flows (%s)", strings.Join(names, ", "))
+	}
 	if b.Target.Kind != scd.Type2 {
 		return text
 	}
@@ -139,10 +148,18 @@ func definition(b *Bound) string {
 func (c *channel) bad(b *Bound, bad *sequenced.Bad, from sequenced.Origin) error {
 	a := aside(b, bad.Reason, bad.At, from)
 	if b.Spec.Sequenced.FailOnBad {
-		return fault.Refuse("mend the event at its source, or set `on_bad_event: quarantine` to set such events aside", "flow %s, %s: %s", a.Flow, a.Position, a.Reason)
+		return badEvent(&a)
 	}
 	c.aside = append(c.aside, a)
 	return nil
+}
+
+func badEvent(a *sink.Aside) error {
+	return fault.Refuse("mend the event at its source, or set `on_bad_event: quarantine` to set such events aside", "flow %s, %s: %s", a.Flow, a.Position, a.Reason)
+}
+
+func (c *channel) failsOn(flow string) bool {
+	return slices.ContainsFunc(c.flows, func(b *Bound) bool { return flowName(b.Spec, b.Target) == flow && b.Spec.Sequenced.FailOnBad })
 }
 
 // take turns what the lane has gathered into work for the destination: it reads what
@@ -160,11 +177,15 @@ func (c *channel) take(ctx context.Context, b *sink.Batch, now time.Time) (opera
 	}
 	work, round, late, counts, err := c.lane.Take()
 	if err != nil {
-		return 0, fmt.Errorf("decide what %s holds: %w", c.target.Name, err)
+		return 0, parkedBy(c.target.Name, fmt.Errorf("decide what %s holds: %w", c.target.Name, err))
 	}
 	c.stats.Sequenced.add(counts)
 	for i := range late {
-		c.aside = append(c.aside, c.beyond(&late[i]))
+		a := c.late(&late[i])
+		if late[i].Bad && c.failsOn(a.Flow) {
+			return 0, badEvent(&a)
+		}
+		c.aside = append(c.aside, a)
 	}
 	if len(c.aside) > 0 {
 		c.stats.Sequenced.Aside.Add(int64(len(c.aside)))

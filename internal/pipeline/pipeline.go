@@ -84,11 +84,16 @@ func Run(ctx context.Context, c Config, m Mode) error {
 	began, pause := time.Now(), retryFirst
 	var worked time.Time // when it last worked; zero: never
 	overwrite := m.Overwrite
+	var toPark []*parking
 	for {
-		s := &session{Config: c, mode: m, worked: &worked}
+		s := &session{Config: c, mode: m, worked: &worked, toPark: &toPark}
 		s.mode.Overwrite = overwrite
 		s.overwriteDone = func() { overwrite = false }
 		err := s.run(ctx)
+		if p := (*parking)(nil); errors.As(err, &p) && m.instead == nil {
+			toPark = append(toPark, p)
+			err = fault.Retry(err, "entering anew without target %s", p.target)
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -129,6 +134,7 @@ type session struct {
 	mode          Mode
 	overwriteDone func()
 	worked        *time.Time
+	toPark        *[]*parking // targets that ended the sessions before
 	progressed    bool
 
 	src    source.Source
@@ -300,6 +306,16 @@ func (s *session) knows(target change.Name) bool {
 // whose changes were in no stream for a while.
 func (s *session) setAside(ctx context.Context, state source.State) error {
 	var parked []checkpoint.Table
+	for _, p := range *s.toPark {
+		if s.knows(p.target) {
+			parked = append(parked, park(s.state(p.target), p.reason, p.remedy))
+		}
+	}
+	*s.toPark = nil
+	if err := s.park(ctx, parked); err != nil {
+		return err
+	}
+	parked = nil
 	for i := range s.bound {
 		b := &s.bound[i]
 		st := s.state(b.Target.Name)

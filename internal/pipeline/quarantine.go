@@ -23,7 +23,8 @@ type sent struct {
 	LSN string             `json:"lsn,omitempty"`
 	XID uint32             `json:"xid,omitempty"`
 	Row map[string]*string `json:"row"`           // the new row; of a delete the old one
-	Old map[string]*string `json:"old,omitempty"` // of an update, where the whole old row was sent
+	Old map[string]*string `json:"old,omitempty"` // of an update, what was sent of the old row
+	Key bool               `json:"key,omitempty"` // only its key was sent
 }
 
 // aside makes the quarantine entry of an event.
@@ -38,11 +39,11 @@ func aside(b *Bound, reason string, at []byte, from sequenced.Origin) sink.Aside
 		}
 		switch {
 		case c.Op == change.Delete:
-			e.Row = texts(c.Table, c.Old)
+			e.Row, e.Key = texts(c.Table, c.Old, c.OldIsKey), c.OldIsKey
 		default:
-			e.Row = texts(c.Table, c.New)
-			if c.Old != nil && !c.OldIsKey {
-				e.Old = texts(c.Table, c.Old)
+			e.Row = texts(c.Table, c.New, false)
+			if c.Old != nil {
+				e.Old, e.Key = texts(c.Table, c.Old, c.OldIsKey), c.OldIsKey
 			}
 		}
 		a.Time = tx.CommitTime
@@ -51,9 +52,9 @@ func aside(b *Bound, reason string, at []byte, from sequenced.Origin) sink.Aside
 	return a
 }
 
-// beyond makes the entry of an event that the rule of the horizon set aside.
-func (c *channel) beyond(e *sequenced.Event) sink.Aside {
-	b := c.flows[0]
+// late makes the entry of an event that was set aside when its batch was decided.
+func (c *channel) late(set *sequenced.Aside) sink.Aside {
+	e, b := &set.Event, c.flows[0]
 	if spot, err := sequenced.ReadAt(e.Place.At); err == nil {
 		if i := slices.IndexFunc(c.flows, func(f *Bound) bool { return f.order == int(spot.Flow) }); i >= 0 {
 			b = c.flows[i]
@@ -63,16 +64,20 @@ func (c *channel) beyond(e *sequenced.Event) sink.Aside {
 	if e.Origin != nil {
 		from = *e.Origin
 	}
-	return aside(b, "it is older than the deletes that are still remembered (tombstone_retention), and its key is unknown: the row may have been deleted", e.Place.At, from)
+	return aside(b, set.Reason, e.Place.At, from)
 }
 
-func texts(t *change.Table, row change.Row) map[string]*string {
+// texts are the values of a row that were sent; key: those of the identity alone.
+func texts(t *change.Table, row change.Row, key bool) map[string]*string {
 	out := map[string]*string{}
 	values, err := row.Values(nil, len(t.Columns))
 	if err != nil {
 		return out
 	}
 	for i, v := range values {
+		if key && !t.Columns[i].Key {
+			continue
+		}
 		switch v.State {
 		case change.Null:
 			out[t.Columns[i].Name] = nil
@@ -107,6 +112,10 @@ func (e *sent) origin(t *change.Table, at time.Time, partial bool) (*change.Tx, 
 		}
 		return change.Null
 	}
+	old := unknown
+	if e.Key {
+		old = func(string) change.State { return change.Absent }
+	}
 	tx := &change.Tx{First: true, Last: true, XID: e.XID, CommitTime: at}
 	if e.LSN != "" {
 		p, err := change.ParsePosition(e.LSN)
@@ -115,7 +124,7 @@ func (e *sent) origin(t *change.Table, at time.Time, partial bool) (*change.Tx, 
 		}
 		tx.Begin, tx.End = p, p
 	}
-	c := &change.Change{Table: t}
+	c := &change.Change{Table: t, OldIsKey: e.Key}
 	switch e.Op {
 	case change.Insert.String(), change.Update.String():
 		c.Op = change.Insert
@@ -129,10 +138,10 @@ func (e *sent) origin(t *change.Table, at time.Time, partial bool) (*change.Tx, 
 			return unknown(name)
 		})
 		if e.Old != nil {
-			c.Old = row(e.Old, unknown)
+			c.Old = row(e.Old, old)
 		}
 	case change.Delete.String():
-		c.Op, c.Old = change.Delete, row(e.Row, unknown)
+		c.Op, c.Old = change.Delete, row(e.Row, old)
 	default:
 		return nil, nil, errors.New("it is neither an insert, an update nor a delete")
 	}
@@ -275,7 +284,10 @@ func (r *retrier) shape(ctx context.Context, a *sink.Aside) (stays string, err e
 		r.shapers[b] = sequenced.NewShaper(b.flow, b.Target)
 	}
 	bad, err := r.shapers[b].Again(c.lane, tx, ch, a.At)
+	var parks *sequenced.Park
 	switch {
+	case errors.As(err, &parks):
+		return parks.Reason + ": " + parks.Remedy, nil
 	case fault.KindOf(err) == fault.Operator:
 		return err.Error(), nil
 	case err != nil:
@@ -292,6 +304,9 @@ func (r *retrier) flush(ctx context.Context, last bool) error {
 	batch := &sink.Batch{Position: r.mark.Position, CommitTime: r.mark.CommitTime, First: true}
 	for _, c := range r.channels {
 		if _, err := c.take(ctx, batch, time.Time{}); err != nil {
+			if p := (*parking)(nil); errors.As(err, &p) {
+				return fault.Refuse(p.remedy, "target %s: %s", p.target, p.reason)
+			}
 			return err
 		}
 	}

@@ -32,7 +32,7 @@ func rowOf(values ...any) (r change.Row) {
 func table(names ...string) *change.Table {
 	t := &change.Table{Name: change.Name{Table: "t"}}
 	for _, n := range names {
-		t.Columns = append(t.Columns, change.Column{Name: n, Type: textColumn})
+		t.Columns = append(t.Columns, change.Column{Name: n, Type: textColumn, Key: n == "id"})
 	}
 	return t
 }
@@ -55,7 +55,8 @@ func TestAnEventSetAsideComesBackAsItWas(t *testing.T) {
 		{"insert", change.Change{Op: change.Insert, New: rowOf("1", nil, "g", "b")}, false, rowOf("1", nil, "b", nil), nil},
 		{"insert, partial", change.Change{Op: change.Insert, New: rowOf("1", nil, "g", "b")}, true, rowOf("1", nil, "b", change.Absent), nil},
 		{"update", change.Change{Op: change.Update, New: rowOf("2", "w", "g", change.Absent), Old: full}, false, rowOf("2", "w", change.Absent, nil), rowOf("1", `<"ä>`, "toast", nil)},
-		{"update, key sent", change.Change{Op: change.Update, New: rowOf("2", "w", "g", "b"), Old: rowOf("1", nil, nil, nil), OldIsKey: true}, false, rowOf("2", "w", "b", nil), nil},
+		{"update, key sent", change.Change{Op: change.Update, New: rowOf("2", "w", "g", "b"), Old: rowOf("1", nil, nil, nil), OldIsKey: true}, false, rowOf("2", "w", "b", nil), rowOf("1", change.Absent, change.Absent, change.Absent)},
+		{"delete, key sent", change.Change{Op: change.Delete, Old: rowOf("1", nil, nil, nil), OldIsKey: true}, false, nil, rowOf("1", change.Absent, change.Absent, change.Absent)},
 		{"delete", change.Change{Op: change.Delete, Old: full}, false, nil, rowOf("1", `<"ä>`, "toast", nil)},
 	} {
 		c.c.Table, c.c.Ordinal = then, 3
@@ -70,7 +71,7 @@ func TestAnEventSetAsideComesBackAsItWas(t *testing.T) {
 		}
 		now := table("id", "v", "big", "added")
 		gotTx, got, err := e.origin(now, a.Time, c.partial)
-		if err != nil || got.Op != c.c.Op || got.Table != now || got.OldIsKey || string(got.New) != string(c.new) || string(got.Old) != string(c.old) {
+		if err != nil || got.Op != c.c.Op || got.Table != now || got.OldIsKey != c.c.OldIsKey || string(got.New) != string(c.new) || string(got.Old) != string(c.old) {
 			t.Errorf("%s: %v, got %+v\n  new %q, want %q\n  old %q, want %q", c.name, err, got, got.New, c.new, got.Old, c.old)
 		}
 		if gotTx.XID != 42 || gotTx.End != tx.End || !gotTx.CommitTime.Equal(at) {
@@ -125,7 +126,7 @@ func TestAnEventBelowTheHorizonIsSetAsideUnderItsFlow(t *testing.T) {
 	if err != nil || len(late) != 1 {
 		t.Fatal(late, err)
 	}
-	a := c.beyond(&late[0])
+	a := c.late(&late[0])
 	if want := `{"op":"INSERT","lsn":"0/2","row":{"id":"1","seq":"5"}}`; a.Flow != "two" || string(a.Event) != want || a.Position != "0/1, change 1" {
 		t.Errorf("%+v, event %s", a, a.Event)
 	}

@@ -39,7 +39,7 @@ func sequencedFlow(spec *flow.Spec, order int, layout *change.Table, target *scd
 		return fault.Badly("flow %s, table %s: %s", flowName(spec, target), layout.Name, fmt.Sprintf(format, args...))
 	}
 	in := inputs(layout)
-	f := &sequenced.Flow{Name: flowName(spec, target), Order: uint16(order), Feed: q.Feed, Update: -1, KeepOrigin: q.QuarantineBeyond}
+	f := &sequenced.Flow{Name: flowName(spec, target), Order: uint16(order), Feed: q.Feed, Inputs: len(in), Update: -1, KeepOrigin: q.QuarantineBeyond}
 	for _, name := range q.SequenceBy {
 		i := findInput(in, name)
 		if i < 0 {
@@ -103,12 +103,61 @@ func sequencedFlow(spec *flow.Spec, order int, layout *change.Table, target *scd
 			f.IgnoreNull[i] = ignore != listed[c.Name]
 		}
 	}
-	if f.OwnDelete = !q.Feed && target.Kind == scd.Type2; f.OwnDelete {
-		if k := f.Types[0].Kind; len(f.Types) > 1 || k != change.Timestamp && k != change.TimestampTZ {
-			return nil, bad("the history of a table (source_kind: table) needs a sequence_by of one timestamp column: a DELETE ends the version at its commit time, which compares with nothing else")
-		}
+	if !q.Feed && target.Kind == scd.Type2 {
+		return f, deleteSequence(f, q.DeleteSequence, in, len(layout.Columns), bad)
 	}
 	return f, nil
+}
+
+// deleteSequence says what gives a DELETE its sequence in the history of a table.
+func deleteSequence(f *sequenced.Flow, names []string, in []change.Column, columns int, bad func(string, ...any) error) error {
+	stamp := len(f.Types) == 1 && (f.Types[0].Kind == change.Timestamp || f.Types[0].Kind == change.TimestampTZ)
+	switch own := !slices.ContainsFunc(f.Sequence, func(i int) bool { return i < columns }); {
+	case len(names) > 0:
+	case own:
+		return nil // a DELETE has its own sequence, as every change has
+	case stamp:
+		names = []string{"_commit_time"}
+	default:
+		return bad("a DELETE has no sequence of its own: name what gives it one with delete_sequence, of type %s: a column of the row, _lsn or _commit_time (which is the default where sequence_by is one timestamp)", typeNames(f.Types))
+	}
+	if len(names) != len(f.Types) {
+		return bad("delete_sequence has %d columns and sequence_by %d", len(names), len(f.Types))
+	}
+	for n, name := range names {
+		i := findInput(in, name)
+		if i < 0 {
+			return bad("delete_sequence names no column: %s", name)
+		}
+		if f.Types[n].Kind != in[i].Type.Kind || f.Types[n].Kind == change.Other && f.Types[n].Name != in[i].Type.Name {
+			if !(in[i].Name == "_commit_time" && f.Types[n].Kind == change.Timestamp) {
+				return bad("delete_sequence %s has type %s, and sequence_by has %s", name, in[i].Type.Name, f.Types[n].Name)
+			}
+		}
+		f.DeleteSequence = append(f.DeleteSequence, i)
+	}
+	return nil
+}
+
+func typeNames(types []change.Type) string {
+	var names []string
+	for _, t := range types {
+		names = append(names, t.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// large reports whether a column of the target can hold values that the log leaves
+// out where they did not change (TOAST, unless the whole old row is logged).
+func large(t *scd.Target) bool {
+	return slices.ContainsFunc(t.Columns, func(c scd.Column) bool {
+		switch c.Type.Kind {
+		case change.Bool, change.Int16, change.Int32, change.Int64, change.Float32, change.Float64,
+			change.Date, change.Time, change.TimeTZ, change.Timestamp, change.TimestampTZ, change.UUID, change.Enum:
+			return false
+		}
+		return !c.Key
+	})
 }
 
 func flowName(spec *flow.Spec, target *scd.Target) string {
@@ -124,7 +173,12 @@ func laneOptions(flows []*Bound) sequenced.Options {
 	o := sequenced.Options{Merge: make([]bool, len(target.Columns))}
 	for _, b := range flows {
 		q := &b.Spec.Sequenced
-		o.Partial = o.Partial || q.Partial()
+		// A table's replica identity may change at any time, so what is remembered does not
+		// depend on it.
+		o.Partial = o.Partial || q.Partial() || !q.Feed && large(target)
+		if !q.Feed {
+			o.Follows = append(o.Follows, uint16(b.order))
+		}
 		o.QuarantineBeyond = o.QuarantineBeyond || q.QuarantineBeyond
 		for i := range target.Columns {
 			c := &target.Columns[i]

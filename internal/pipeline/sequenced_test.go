@@ -53,7 +53,7 @@ func TestDefinitionsOfSequencedFlows(t *testing.T) {
 		{func(s *flow.Spec) { s.Source, s.Target = "public.*", "" }, "not to a pattern"},
 		{func(s *flow.Spec) { s.Sequenced.SkipChange = []string{"upsert"} }, "skip_change_commits"},
 		{func(s *flow.Spec) { s.Sequenced.Feed = false; s.Sequenced.SkipChange = []string{"update"} }, "skip_change_commits"},
-		{func(s *flow.Spec) { s.Sequenced.Feed = false; s.SCDType = 2 }, "one timestamp column"},
+		{func(s *flow.Spec) { s.Sequenced.Feed = false; s.SCDType = 2 }, "name what gives it one with delete_sequence, of type bigint"},
 		{func(s *flow.Spec) { s.Sequenced.QuarantineBeyond = true }, "late_beyond_retention"},
 		{func(s *flow.Spec) { s.Sequenced.SequenceBy = nil }, "needs sequence_by"},
 		{func(s *flow.Spec) { s.ExceptColumnList = []string{"id"} }, "key column id"},

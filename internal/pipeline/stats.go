@@ -180,7 +180,7 @@ func (s *Stats) Lag(now, start time.Time) time.Duration {
 // SequencedStats are what happened to the events of sequenced flows: see
 // sequenced.Counts. Aside are those in quarantine since the start.
 type SequencedStats struct {
-	Events, Duplicates, Late, Ties, Truncated, Beyond, Aside atomic.Int64
+	Events, Duplicates, Late, Ties, Truncated, Beyond, Unknown, Aside atomic.Int64
 }
 
 func (s *SequencedStats) add(c sequenced.Counts) {
@@ -190,6 +190,7 @@ func (s *SequencedStats) add(c sequenced.Counts) {
 	s.Ties.Add(int64(c.Ties))
 	s.Truncated.Add(int64(c.Truncated))
 	s.Beyond.Add(int64(c.Beyond))
+	s.Unknown.Add(int64(c.Unknown))
 }
 
 // Gauge is a position that several goroutines read.

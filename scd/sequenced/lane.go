@@ -49,6 +49,12 @@ type Lane struct {
 	answer int     // in order: whose record came last
 	counts Counts
 
+	follows []uint16 // see Options
+	spots   []spot   // of one key
+	latest  []int    // by flow of follows: the last of its spots so far, -1: none
+	newest  Place    // of the key: where last is remembered
+	last    []byte   // with it: of each flow of follows the last event in the log, if it is another
+
 	slab     scd.Arena // rows and bodies
 	m        merger
 	some     []*event  // of one key
@@ -66,6 +72,9 @@ type Options struct {
 	// QuarantineBeyond sets events aside that concern an unknown key and lie below the
 	// horizon of forgotten deletes; otherwise they are applied and counted.
 	QuarantineBeyond bool
+	// Follows are the orders of flows on tables (not feeds): their DELETEs may have to
+	// stand behind the flow's last event of the key in the log.
+	Follows []uint16
 }
 
 // Counts are what happened to the events of a batch.
@@ -76,6 +85,7 @@ type Counts struct {
 	Ties       int // an equal sequence on another event of the key; decided by place in the source
 	Truncated  int // below the truncate number
 	Beyond     int // of an unknown key, below the horizon: possibly resurrected, or set aside
+	Unknown    int // DELETEs of rows of which nothing is remembered any more: nothing to do
 }
 
 // Work is what a destination stores of the lane, in the same transaction as the rows.
@@ -104,6 +114,8 @@ type node struct {
 	found  int32 // likewise of its records
 	minSeq []byte
 	newest Place // of the events added so far
+	behind bool  // some have no place yet
+	marked bool  // Mark
 }
 
 // keyed is a node in the order of keys. Most keys are told apart by eight bytes, which
@@ -117,6 +129,8 @@ type event struct {
 	Event
 	before int32
 	late   bool
+	mark   bool // see Mark
+	gone   bool // no event after all
 	kept   bool // type 2: remembered already, as the last of its step
 }
 
@@ -133,7 +147,7 @@ type record struct {
 
 // New makes the lane of t, whose Head the destination remembers.
 func New(t *scd.Target, o Options, h Head) *Lane {
-	l := &Lane{target: t, partial: o.Partial, merge: o.Merge, beyond: o.QuarantineBeyond, head: h, index: map[string]int32{}}
+	l := &Lane{target: t, partial: o.Partial, merge: o.Merge, beyond: o.QuarantineBeyond, follows: o.Follows, head: h, index: map[string]int32{}}
 	l.anyJSON = slices.Contains(o.Merge, true)
 	return l
 }
@@ -169,8 +183,10 @@ func (l *Lane) Add(e Event) {
 	if d.minSeq == nil || bytes.Compare(e.Place.Seq, d.minSeq) < 0 {
 		d.minSeq = e.Place.Seq
 	}
-	late := e.Place.Before(d.newest)
-	if !late {
+	late := false
+	if e.Behind != BehindNothing {
+		d.behind = true
+	} else if late = e.Place.Before(d.newest); !late {
 		d.newest = e.Place
 	}
 	l.events = append(l.events, event{Event: e, before: d.events, late: late})
@@ -261,7 +277,9 @@ func (l *Lane) Lookups() []Lookup {
 		n := &l.nodes[k.node]
 		out[i].Key = n.key
 		if l.target.Kind == scd.Type2 {
-			out[i].Seq = n.minSeq
+			if out[i].Seq = n.minSeq; out[i].Seq == nil {
+				out[i].Seq = definition.Seq // no event has a place: the newest record is enough
+			}
 		}
 	}
 	return out
@@ -318,7 +336,7 @@ func (l *Lane) widen(row change.Row, absent bool) (change.Row, error) {
 // Take returns the batch's work and empties the lane. Aside are the events that
 // were set aside by the rule of the horizon. On an error nothing is lost: the
 // lane's head is as it was.
-func (l *Lane) Take() (w Work, r scd.Round, aside []Event, c Counts, err error) {
+func (l *Lane) Take() (w Work, r scd.Round, aside []Aside, c Counts, err error) {
 	if p, raised := l.Truncates(); raised {
 		l.head.Truncated, w.TruncateBelow, w.HeadChanged = clonePlace(p), p, true
 	}
@@ -337,6 +355,12 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Event, c Counts, err error) 
 		for i := d.found; i > 0; i = l.found[i-1].before {
 			l.held = append(l.held, &l.found[i-1])
 		}
+		var marks []*record
+		if len(l.follows) > 0 {
+			if marks, err = l.arrange(d, &aside); err != nil {
+				return Work{}, scd.Round{}, nil, Counts{}, err
+			}
+		}
 		if len(l.some) > 1 {
 			slices.SortFunc(l.some, func(a, b *event) int { return a.Place.Compare(b.Place) })
 		}
@@ -344,6 +368,9 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Event, c Counts, err error) 
 			slices.SortFunc(l.held, func(a, b *record) int { return a.place().Compare(b.place()) })
 		}
 		events, held := l.admit(l.some, l.held, &aside)
+		if len(l.follows) > 0 {
+			l.summon(d, events, held, marks, &w)
+		}
 		if l.target.Kind == scd.Type2 {
 			err = l.fold2(d, events, held, &w, &r)
 		} else {
@@ -370,7 +397,7 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Event, c Counts, err error) 
 
 // admit leaves out what cannot matter: redelivered events, what lies below the
 // truncate number, and what the rule of the horizon sets aside.
-func (l *Lane) admit(events []*event, held []*record, aside *[]Event) ([]*event, []*record) {
+func (l *Lane) admit(events []*event, held []*record, aside *[]Aside) ([]*event, []*record) {
 	if !l.head.Truncated.IsZero() {
 		for len(held) > 0 && held[0].place().Compare(l.head.Truncated) <= 0 {
 			held = held[1:]
@@ -408,7 +435,7 @@ func (l *Lane) admit(events []*event, held []*record, aside *[]Event) ([]*event,
 		if len(held) == 0 && l.head.Horizon != nil && bytes.Compare(e.Place.Seq, l.head.Horizon) <= 0 && !e.Delete {
 			l.counts.Beyond++
 			if l.beyond {
-				*aside = append(*aside, e.Event)
+				*aside = append(*aside, Aside{Event: e.Event, Reason: beyondHorizon})
 				continue
 			}
 		}

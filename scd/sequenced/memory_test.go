@@ -20,6 +20,8 @@ type memory struct {
 	versions map[string]map[string]stored2          // type 2: key, then start
 	written  int                                    // rows of the visible table that were touched
 	problems []string
+	aside    int // events that were set aside
+	asides   []sequenced.Aside
 	lose     func(*sequenced.Work) // for tests of what must not be lost
 }
 
@@ -84,10 +86,11 @@ func (m *memory) apply(l *sequenced.Lane, events []sequenced.Event, truncates []
 			}
 		}
 	}
-	w, r, _, counts, err := l.Take()
+	w, r, aside, counts, err := l.Take()
 	if err != nil {
 		return counts, err
 	}
+	m.aside, m.asides = m.aside+len(aside), append(m.asides, aside...)
 	if m.lose != nil {
 		m.lose(&w)
 	}
@@ -142,6 +145,9 @@ func (m *memory) round(r *scd.Round) {
 		}
 		m.rows[m.key(row)] = bytes.Clone(row)
 	}
+	for _, row := range r.Patches {
+		m.rows[m.key(row)] = m.patched(m.rows[m.key(row)], row)
+	}
 	for _, row := range r.Upserts {
 		m.rows[m.key(row)] = bytes.Clone(row)
 	}
@@ -169,6 +175,26 @@ func (m *memory) round(r *scd.Round) {
 		}
 		m.versions[k][string(b.Start.Data)] = stored2{end: string(b.End.Data), row: bytes.Clone(b.Row)}
 	}
+}
+
+// patched is a row with the columns of another that are not Absent.
+func (m *memory) patched(is, by change.Row) (out change.Row) {
+	old, err := is.Values(nil, len(m.target.Columns))
+	if err != nil {
+		m.complain("patched a row that is not there")
+		return by
+	}
+	values, err := by.Values(nil, len(m.target.Columns))
+	if err != nil {
+		panic(err)
+	}
+	for i, v := range values {
+		if v.State == change.Absent {
+			v = old[i]
+		}
+		out = out.Append(v)
+	}
+	return out
 }
 
 func (m *memory) key(row change.Row) string {

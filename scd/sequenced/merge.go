@@ -77,7 +77,12 @@ func (m *merger) add(row change.Row) (wrote bool, closed int, err error) {
 }
 
 // row returns the composed row; what nobody wrote is NULL.
-func (m *merger) row(slab *scd.Arena) change.Row {
+func (m *merger) row(slab *scd.Arena) change.Row { return m.compose(slab, change.Null) }
+
+// written returns the composed row; what nobody wrote is Absent.
+func (m *merger) written(slab *scd.Arena) change.Row { return m.compose(slab, change.Absent) }
+
+func (m *merger) compose(slab *scd.Arena, unwritten change.State) change.Row {
 	size := 0
 	for i := range m.values {
 		if m.trees != nil && m.trees[i] != nil {
@@ -85,7 +90,7 @@ func (m *merger) row(slab *scd.Arena) change.Row {
 			m.text = m.trees[i].appendJSONB(m.text)
 			m.values[i] = change.Value{State: change.AsText, Data: m.text[from:len(m.text):len(m.text)]}
 		} else if m.values[i].State == change.Absent {
-			m.values[i].State = change.Null
+			m.values[i].State = unwritten
 		}
 		size += 5 + len(m.values[i].Data)
 	}

@@ -40,6 +40,8 @@ const (
 	fromLog  byte = 2
 )
 
+const placeInLog = 28 // bytes that AppendLog appends; the flow is the last two
+
 // AppendLog appends the place of an event in a log. at is the transaction's begin
 // position (known in every piece of it, and ordered like the commits); ordinal is
 // the event's place inside it. copied marks rows of a first copy: at is the copy's

@@ -16,7 +16,29 @@ type Event struct {
 	Row    change.Row   // the target's columns; Absent: this event does not write the column (rules R45-R52). nil for a delete
 	Start  change.Value // the sequence as a value: what __START_AT shows. Type 2 only
 	Time   int64        // commit time, µs since the Unix epoch: the clock of retention
-	Origin *Origin      // what it was made from; nil unless Flow.KeepOrigin
+	Origin *Origin      // what it was made from; nil unless Flow.KeepOrigin, or Behind
+
+	// Behind gives a delete its place when the batch is taken (see last.go). Until then
+	// Place.Seq and Start are what delete_sequence says, in type 1 nothing.
+	Behind Behind
+	Base   []byte // the sequence that it is to stand behind, where the source said it; nil: it is looked up
+}
+
+// Behind says behind which event of its key a delete stands that has no sequence of
+// its own.
+type Behind byte
+
+const (
+	BehindNothing Behind = iota // it has one
+	BehindLast                  // its flow's last event of the key in the order of the log: a DELETE statement
+	BehindNewest                // the newest event of the key, if that shows a row: a TRUNCATE statement
+)
+
+// Aside is an event that a rule of its flow set aside.
+type Aside struct {
+	Event  Event
+	Reason string // no values
+	Bad    bool   // as an event that cannot take its place; else by the rule of the horizon
 }
 
 // Record is an event as a destination remembers it, in _tailrace beside the target.
@@ -60,6 +82,7 @@ const (
 	hasStart       // its own sequence as a value
 	hasFilled      // the columns with what was inherited, where that differs from the row
 	hasRun         // the version it belongs to began earlier: sequence and value of that
+	hasLast        // of the newest event of a key: see last.go
 )
 
 // stored is a Record taken apart. What follows Row is type 2's.
@@ -70,11 +93,12 @@ type stored struct {
 	filled change.Row // nil: as row
 	runSeq []byte     // nil: it begins its version itself
 	run    []byte
+	last   []byte // both types: the last events in the log of flows on tables, without this one
 }
 
 // size is at least what encode needs.
 func (s *stored) size() int {
-	return 1 + 5*binary.MaxVarintLen32 + len(s.row) + len(s.start) + len(s.filled) + len(s.runSeq) + len(s.run)
+	return 1 + 6*binary.MaxVarintLen32 + len(s.row) + len(s.start) + len(s.filled) + len(s.runSeq) + len(s.run) + len(s.last)
 }
 
 func (s *stored) encode(dst []byte) []byte {
@@ -94,6 +118,9 @@ func (s *stored) encode(dst []byte) []byte {
 	if s.runSeq != nil {
 		flags |= hasRun
 	}
+	if s.last != nil {
+		flags |= hasLast
+	}
 	dst = append(dst, flags)
 	field := func(has byte, b []byte) {
 		if flags&has != 0 {
@@ -106,6 +133,7 @@ func (s *stored) encode(dst []byte) []byte {
 	field(hasFilled, s.filled)
 	field(hasRun, s.runSeq)
 	field(hasRun, s.run)
+	field(hasLast, s.last)
 	return dst
 }
 
@@ -136,6 +164,7 @@ func decode(b []byte) (s stored, err error) {
 	s.filled = field(hasFilled)
 	s.runSeq = field(hasRun)
 	s.run = field(hasRun)
+	s.last = field(hasLast)
 	if err == nil && len(b) != 0 {
 		err = errBody
 	}

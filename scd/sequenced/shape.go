@@ -1,6 +1,7 @@
 package sequenced
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ type Flow struct {
 	Feed  bool        // the relation holds a change feed: only its INSERTs are events (rule R86)
 	Skip  []change.Op // of a feed: changes of the relation itself that are passed over
 
+	Inputs   int           // how many there are
 	Columns  []int         // target column -> input; -1: the source has none, NULL
 	Sequence []int         // inputs, compared from left to right (rule R3)
 	Types    []change.Type // of the sequence's inputs
@@ -34,10 +36,12 @@ type Flow struct {
 	IgnoreNull []bool // by target column: NULL means "not sent" (rules R45, R46); nil: nowhere
 	Update     int    // input that names the columns an event writes (rules R51, R52); -1: none
 
-	// OwnDelete, for relations that are tables: a DELETE's sequence is the commit time,
-	// or just above the sequence of the row that went (type 2 needs an instant of its
-	// own to end a version at). Otherwise it is that of the row that went.
-	OwnDelete bool
+	// DeleteSequence, for the history of a table: inputs that give a DELETE its sequence,
+	// of the types of Sequence (_commit_time also for a timestamp without zone, in UTC).
+	// If that is not above the sequence of the row that went, the sequence is the next
+	// microsecond; for other types the target is parked. Empty, as for type 1: a DELETE
+	// has the sequence of the row that went, or its own if Sequence names only meta columns.
+	DeleteSequence []int
 
 	// KeepOrigin gives events their Origin, which keeps the source's memory until the
 	// batch is taken: for lanes that may set events aside by the horizon.
@@ -53,6 +57,8 @@ var MetaColumns = []change.Column{
 	{Name: "_xid", Type: change.Type{Kind: change.Int64, Name: "bigint"}},
 	{Name: "_table", Type: change.Type{Kind: change.Text, Name: "text"}},
 }
+
+const commitTime = 2 // among MetaColumns
 
 // Bad is an event that cannot take its place: a key or sequence that is NULL or
 // cannot be read, a condition that fails (rules R6, R7). Reason holds no values.
@@ -76,6 +82,8 @@ type Shaper struct {
 	in     []change.Value
 	old    []change.Value
 	seq    []byte
+	own    bool // the sequence is of meta columns alone: each change has its own
+	rows   bool // it is of the row's columns alone
 	tx     *change.Tx
 	meta   [5]change.Value
 	origin *Origin // of the change at work, if it is kept
@@ -83,7 +91,12 @@ type Shaper struct {
 
 // NewShaper makes the shaper of a flow into t.
 func NewShaper(f *Flow, t *scd.Target) *Shaper {
-	return &Shaper{flow: f, target: t, keys: t.Keys()}
+	s := &Shaper{flow: f, target: t, keys: t.Keys(), own: true, rows: true}
+	for _, c := range f.Sequence {
+		meta := c >= f.Inputs-len(MetaColumns)
+		s.own, s.rows = s.own && meta, s.rows && !meta
+	}
+	return s
 }
 
 // Change makes the events of one change and adds them to the lane. A bad event is
@@ -100,6 +113,7 @@ func (s *Shaper) Again(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*Ba
 
 func (s *Shaper) change(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*Bad, error) {
 	f := s.flow
+	s.origin = nil
 	if f.KeepOrigin {
 		s.origin = &Origin{tx, c}
 	}
@@ -111,8 +125,7 @@ func (s *Shaper) change(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*B
 			"flow %s: %s on feed %s: it is no event of target %s", f.Name, c.Op, c.Table.Name, s.target.Name)
 	}
 	if c.Op == change.Truncate {
-		return nil, fault.Refuse("`tailrace run --overwrite` copies the table again",
-			"flow %s: TRUNCATE on %s: the rows' own sequence says nothing about it", f.Name, c.Table.Name)
+		return nil, fault.Corrupted("flow %s: a TRUNCATE of %s is no event of one key", f.Name, c.Table.Name)
 	}
 	n := len(c.Table.Columns)
 	var err error
@@ -122,43 +135,59 @@ func (s *Shaper) change(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*B
 		}
 	}
 	if c.Op == change.Delete {
-		return s.deleted(l, tx, c, at, s.withMeta(s.old, tx, c), nil)
+		s.old = s.withMeta(s.old, tx, c)
+		return s.deleted(l, tx, c, at)
 	}
 	if s.in, err = c.New.Values(s.in, n); err != nil {
 		return nil, fault.Corrupted("%s on %s: %v", c.Op, c.Table.Name, err)
 	}
-	if c.Old != nil && !c.OldIsKey {
+	if c.Old != nil {
 		for i := range s.in {
-			if s.in[i].State == change.Absent {
+			if s.in[i].State == change.Absent && (!c.OldIsKey || c.Table.Columns[i].Key) {
 				s.in[i] = s.old[i]
 			}
 		}
 	}
 	s.in = s.withMeta(s.in, tx, c)
-	bad, err := s.row(l, s.in, at, tx.CommitTime)
-	if bad != nil || err != nil || c.Old == nil || f.Feed {
-		return bad, err
-	}
-	if old, ok := s.key(s.old); ok {
-		if now, _ := s.key(s.in); string(old) != string(now) {
-			// The key changed: the old one ends where the new one begins (rule R119).
-			return s.deleted(l, tx, c, at, s.in, old)
+	now, ok := s.key(s.in)
+	var moved scd.Key // the old key, if another
+	if ok && c.Old != nil && !f.Feed {
+		if old, whole := s.key(s.old); whole && string(old) != string(now) {
+			moved = old
 		}
 	}
-	return nil, nil
+	bad, err := s.row(l, s.in, at, tx.CommitTime, moved != nil)
+	if err != nil || f.Feed {
+		return bad, err
+	}
+	if bad != nil {
+		if ok {
+			l.Mark(now, at, tx.CommitTime.UnixMicro())
+		}
+		return bad, nil
+	}
+	if moved == nil {
+		return nil, nil
+	}
+	// The key changed: the old one ends where the new one begins (rule R119).
+	seq, bad := s.sequence(f.Sequence, s.in, at)
+	if bad == nil {
+		l.Add(Event{Key: moved, Place: Place{Seq: seq, At: at}, Delete: true, Start: s.start(f.Sequence, s.in), Time: tx.CommitTime.UnixMicro(), Origin: s.origin})
+	}
+	return bad, nil
 }
 
 // Copied makes the event of a row of the first copy: an insert at the copy's
 // position, which is tx's End.
 func (s *Shaper) Copied(l *Lane, tx *change.Tx, c *change.Change) (*Bad, error) {
-	return s.change(l, tx, c, AppendLog(s.slab.Take(27), tx.End, true, c.Ordinal, s.flow.Order))
+	return s.change(l, tx, c, AppendLog(s.slab.Take(placeInLog), tx.End, true, c.Ordinal, s.flow.Order))
 }
 
 func (s *Shaper) at(tx *change.Tx, ordinal uint64) []byte {
 	if tx.Path != "" {
 		return AppendFile(s.slab.Take(len(tx.Path)+12), tx.Path, ordinal, s.flow.Order)
 	}
-	return AppendLog(s.slab.Take(27), tx.Begin, false, ordinal, s.flow.Order)
+	return AppendLog(s.slab.Take(placeInLog), tx.Begin, false, ordinal, s.flow.Order)
 }
 
 // withMeta appends the meta columns.
@@ -197,8 +226,8 @@ func init() {
 
 func opText(op change.Op) change.Value { return opTexts[op] }
 
-// row judges an input row and adds its event.
-func (s *Shaper) row(l *Lane, in []change.Value, at []byte, commit time.Time) (*Bad, error) {
+// row judges an input row and adds its event. moved: its key was another before.
+func (s *Shaper) row(l *Lane, in []change.Value, at []byte, commit time.Time, moved bool) (*Bad, error) {
 	f := s.flow
 	truth := func(c Condition, what string) (bool, *Bad) {
 		if c == nil {
@@ -214,7 +243,7 @@ func (s *Shaper) row(l *Lane, in []change.Value, at []byte, commit time.Time) (*
 	if bad != nil {
 		return bad, nil
 	}
-	seq, bad := s.sequence(in, at)
+	seq, bad := s.sequence(f.Sequence, in, at)
 	if bad != nil {
 		return bad, nil
 	}
@@ -231,46 +260,121 @@ func (s *Shaper) row(l *Lane, in []change.Value, at []byte, commit time.Time) (*
 	if !ok {
 		return &Bad{Reason: "a key column is NULL", At: at}, nil
 	}
-	e := Event{Key: key, Place: p, Delete: remove, Start: s.start(in), Time: commit.UnixMicro(), Origin: s.origin}
+	e := Event{Key: key, Place: p, Delete: remove, Start: s.start(f.Sequence, in), Time: commit.UnixMicro(), Origin: s.origin}
 	if !remove {
 		row, bad := s.project(in, at)
 		if bad != nil {
 			return bad, nil
 		}
-		e.Row = row
+		if e.Row = row; !f.Feed && (moved || !l.partial) && s.unsent(in) {
+			if moved {
+				return &Bad{Reason: "its key changed, and the log did not send a large value that did not: REPLICA IDENTITY FULL sends it; then the table is to be copied again", At: at}, nil
+			}
+			return nil, fault.Corrupted("flow %s: a change of %s came without a column that is always sent", f.Name, s.target.Source)
+		}
 	}
 	l.Add(e)
 	return nil, nil
 }
 
-// deleted adds the delete that a DELETE of the relation, or a changed key, means.
-func (s *Shaper) deleted(l *Lane, tx *change.Tx, c *change.Change, at []byte, in []change.Value, oldKey scd.Key) (*Bad, error) {
-	key := oldKey
-	if key == nil {
-		var ok bool
-		if key, ok = s.key(in); !ok {
-			return &Bad{Reason: "a key column is NULL", At: at}, nil
+// deleted adds the delete that a DELETE of the relation means. s.old is what was sent
+// of the row that went.
+func (s *Shaper) deleted(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*Bad, error) {
+	key, ok := s.key(s.old)
+	if !ok {
+		return &Bad{Reason: "a key column is NULL", At: at}, nil
+	}
+	e := Event{Key: key, Place: Place{At: at}, Delete: true, Time: tx.CommitTime.UnixMicro(), Origin: s.origin}
+	// Columns that are no part of the identity were not sent.
+	sent := !slices.ContainsFunc(s.flow.Sequence, func(i int) bool {
+		return i < len(c.Table.Columns) && (s.old[i].State == change.Absent || c.OldIsKey && !c.Table.Columns[i].Key)
+	})
+	var bad *Bad
+	var err error
+	switch own := len(s.flow.DeleteSequence) == 0; {
+	case own && sent:
+		e.Start = s.start(s.flow.Sequence, s.old)
+		e.Place.Seq, bad = s.sequence(s.flow.Sequence, s.old, at)
+	case own:
+		e.Behind = BehindLast
+	default:
+		e.Behind = BehindLast
+		if e.Place.Seq, e.Start, bad, err = s.deleteSequence(tx, c, s.old, at); bad == nil && err == nil && sent && s.rows {
+			e.Base, bad = s.sequence(s.flow.Sequence, s.old, at)
 		}
 	}
-	e := Event{Key: key, Delete: true, Start: s.start(in), Time: tx.CommitTime.UnixMicro(), Origin: s.origin}
-	seq, bad := s.sequence(in, at)
-	if bad != nil {
-		return bad, nil
-	}
-	if s.flow.OwnDelete && oldKey == nil {
-		last, special, err := pgvalue.Timestamp(e.Start, s.flow.Types[0].Kind)
-		if err != nil || special != pgvalue.Finite {
-			return &Bad{Reason: "the sequence of the row that was deleted is no instant to end it after", At: at}, nil
+	if bad != nil || err != nil {
+		if bad != nil {
+			l.Mark(key, at, e.Time)
 		}
-		us := max(since2000(tx.CommitTime), last+1)
-		e.Start.Data = pgvalue.AppendTimestamp(nil, us, pgvalue.Finite, s.flow.Types[0].Kind == change.TimestampTZ)
-		if seq, err = AppendSequence(nil, e.Start, s.flow.Types[0]); err != nil {
-			return nil, err
-		}
+		return bad, err
 	}
-	e.Place = Place{Seq: seq, At: at}
+	if e.Behind != BehindNothing && e.Origin == nil {
+		e.Origin = &Origin{tx, c}
+	}
 	l.Add(e)
 	return nil, nil
+}
+
+// Emptied makes the delete that a TRUNCATE of the relation means for a key that
+// something is remembered of; the caller gives it each of them as its Key.
+func (s *Shaper) Emptied(tx *change.Tx, c *change.Change) (Event, error) {
+	at := s.at(tx, c.Ordinal)
+	e := Event{Place: Place{At: at}, Delete: true, Time: tx.CommitTime.UnixMicro(), Behind: BehindNewest}
+	in := s.withMeta(make([]change.Value, len(c.Table.Columns)), tx, c)
+	from := s.flow.DeleteSequence
+	switch own := len(from) == 0; {
+	case own && !s.own:
+		return e, nil
+	case own:
+		seq, bad := s.sequence(s.flow.Sequence, in, at)
+		if bad != nil {
+			return e, errors.New(bad.Reason)
+		}
+		// It stands at its own sequence, in a history behind nothing else.
+		if e.Base = seq; s.target.Kind == scd.Type2 {
+			e.Place.Seq, e.Start, e.Base = seq, s.start(s.flow.Sequence, in), []byte{}
+		}
+		return e, nil
+	}
+	if slices.ContainsFunc(from, func(i int) bool { return i < len(c.Table.Columns) }) {
+		return e, &Park{
+			Reason: fmt.Sprintf("TRUNCATE of table %s: delete_sequence names a column, and a TRUNCATE has no rows", c.Table.Name),
+			Remedy: "have delete_sequence name _commit_time or _lsn",
+		}
+	}
+	seq, start, bad, err := s.deleteSequence(tx, c, in, at)
+	if bad != nil {
+		err = errors.New(bad.Reason)
+	}
+	e.Place.Seq, e.Start = seq, start
+	return e, err
+}
+
+// deleteSequence is the sequence that a DELETE of a history's table has of its own.
+func (s *Shaper) deleteSequence(tx *change.Tx, c *change.Change, in []change.Value, at []byte) (seq []byte, start change.Value, bad *Bad, err error) {
+	for n, i := range s.flow.DeleteSequence {
+		if s.flow.Types[n].Kind == change.Timestamp && i == s.flow.Inputs-len(MetaColumns)+commitTime && !tx.CommitTime.IsZero() {
+			in[i] = change.Value{State: change.AsText, Data: pgvalue.AppendTimestamp(nil, since2000(tx.CommitTime), pgvalue.Finite, false)}
+		}
+		if i < len(c.Table.Columns) && c.OldIsKey {
+			return nil, start, nil, &Park{
+				Reason: fmt.Sprintf("a row of table %s was deleted, and the log does not hold its column %s, which delete_sequence names", c.Table.Name, c.Table.Columns[i].Name),
+				Remedy: "set REPLICA IDENTITY FULL, or have delete_sequence name _commit_time or _lsn",
+			}
+		}
+	}
+	seq, bad = s.sequence(s.flow.DeleteSequence, in, at)
+	if bad != nil {
+		bad.Reason = "delete_sequence: " + bad.Reason
+		return nil, start, bad, nil
+	}
+	return seq, s.start(s.flow.DeleteSequence, in), nil, nil
+}
+
+// unsent reports whether the log left out a column of the target.
+func (s *Shaper) unsent(in []change.Value) bool {
+	return slices.ContainsFunc(s.flow.Columns, func(c int) bool { return c >= 0 && in[c].State == change.Absent })
 }
 
 // key encodes the key columns; false if one is NULL or missing.
@@ -290,12 +394,16 @@ func (s *Shaper) key(in []change.Value) (scd.Key, bool) {
 	return key, true
 }
 
-func (s *Shaper) sequence(in []change.Value, at []byte) ([]byte, *Bad) {
+// sequence reads one from inputs of the types of the flow's sequence.
+func (s *Shaper) sequence(from []int, in []change.Value, at []byte) ([]byte, *Bad) {
 	s.seq = s.seq[:0]
-	for i, c := range s.flow.Sequence {
+	for i, c := range from {
 		v := in[c]
-		if v.State == change.Null || v.State == change.Absent {
+		switch v.State {
+		case change.Null:
 			return nil, &Bad{Reason: "the sequence is NULL", At: at}
+		case change.Absent:
+			return nil, &Bad{Reason: "the sequence was not sent with this change: REPLICA IDENTITY FULL sends it", At: at}
 		}
 		var err error
 		if s.seq, err = AppendSequence(s.seq, v, s.flow.Types[i]); err != nil {
@@ -307,15 +415,15 @@ func (s *Shaper) sequence(in []change.Value, at []byte) ([]byte, *Bad) {
 
 // start is the sequence as a value: of one column that column's, of several a JSON
 // object of their texts.
-func (s *Shaper) start(in []change.Value) change.Value {
+func (s *Shaper) start(from []int, in []change.Value) change.Value {
 	if s.target.Kind != scd.Type2 {
 		return change.Value{}
 	}
-	if len(s.flow.Sequence) == 1 {
-		return in[s.flow.Sequence[0]]
+	if len(from) == 1 {
+		return in[from[0]]
 	}
 	t := tree{branches: map[string]*tree{}}
-	for i, c := range s.flow.Sequence {
+	for i, c := range from {
 		leaf := appendString(nil, string(in[c].Data))
 		switch s.flow.Types[i].Kind {
 		case change.Int16, change.Int32, change.Int64, change.Numeric:
@@ -332,6 +440,9 @@ func (s *Shaper) project(in []change.Value, at []byte) (change.Row, *Bad) {
 	var only []string
 	if f.Update >= 0 {
 		v := in[f.Update]
+		if v.State == change.Absent {
+			return nil, &Bad{Reason: "columns_to_update was not sent with this change: REPLICA IDENTITY FULL sends it", At: at}
+		}
 		if v.State == change.AsText {
 			var err error
 			if only, err = names(v.Data); err != nil {

@@ -13,6 +13,7 @@ func (l *Lane) fold1(d *node, events []*event, held []*record, w *Work, r *scd.R
 		return l.fold1Partial(d, events, held, w, r)
 	}
 	if len(events) == 0 {
+		l.retell(d, held, w)
 		return nil
 	}
 	e := events[len(events)-1]
@@ -20,6 +21,7 @@ func (l *Lane) fold1(d *node, events []*event, held []*record, w *Work, r *scd.R
 	if len(held) > 0 {
 		h := held[len(held)-1]
 		if e.Place.Before(h.place()) {
+			l.retell(d, held, w)
 			return nil
 		}
 		was = !h.delete
@@ -27,7 +29,7 @@ func (l *Lane) fold1(d *node, events []*event, held []*record, w *Work, r *scd.R
 			w.Remove = append(w.Remove, held[i].ID())
 		}
 	}
-	l.put(w, d.key, e.Place, &stored{delete: e.Delete}, e.Delete, e.Time)
+	l.put(w, d.key, e.Place, &stored{delete: e.Delete, last: l.last}, e.Delete, e.Time)
 	switch {
 	case e.Delete && was:
 		r.Deletes = append(r.Deletes, d.key)
@@ -68,12 +70,18 @@ func (l *Lane) fold1Partial(d *node, events []*event, held []*record, w *Work, r
 	}
 	n := len(l.target.Columns)
 	m := l.merger(n)
-	open := n
+	open, stands := n, 0 // columns that nothing newer wrote; of them those that stay as the target has them
 	for i := len(all) - 1; i >= 0; i-- {
 		s := &all[i]
 		s.kept = i == len(all)-1
 		if s.delete {
 			s.kept = true
+			break
+		}
+		if s.record != nil && s.row == nil {
+			// It was remembered when every event wrote the whole row, which the target
+			// alone has: nothing older can be seen.
+			s.kept, stands = true, open
 			break
 		}
 		wrote, closed, err := m.add(s.row)
@@ -99,8 +107,15 @@ func (l *Lane) fold1Partial(d *node, events []*event, held []*record, w *Work, r
 			}
 		} else if s.kept {
 			changed = true
-			l.put(w, d.key, s.place, &stored{delete: s.delete, row: s.row}, s.delete && s == newest, s.event.Time)
+			is := stored{delete: s.delete, row: s.row}
+			if s == newest {
+				is.last = l.last
+			}
+			l.put(w, d.key, s.place, &is, s.delete && s == newest, s.event.Time)
 		}
+	}
+	if newest.record != nil {
+		l.tell(d, newest.record, w)
 	}
 	raised := w.HeadChanged
 	if !changed && !raised {
@@ -112,6 +127,12 @@ func (l *Lane) fold1Partial(d *node, events []*event, held []*record, w *Work, r
 		}
 		return nil
 	}
-	r.Upserts = append(r.Upserts, m.row(&l.slab))
+	switch {
+	case stands == n: // the newest event's row is there as it is
+	case stands > 0:
+		r.Patches = append(r.Patches, m.written(&l.slab))
+	default:
+		r.Upserts = append(r.Upserts, m.row(&l.slab))
+	}
 	return nil
 }

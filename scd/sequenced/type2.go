@@ -44,6 +44,7 @@ type version struct {
 // (rules R28-R42, R50).
 func (l *Lane) fold2(d *node, events []*event, held []*record, w *Work, r *scd.Round) error {
 	if len(events) == 0 {
+		l.retell(d, held, w)
 		return nil
 	}
 	var before life
@@ -201,7 +202,10 @@ func (l *Lane) rememberStep(w *Work, key []byte, s *step, now life, tombstone bo
 		own, time = s.record.stored, s.record.Time
 		is = s.record.Tombstone == tombstone
 	}
-	next := stored{delete: own.delete, row: own.row, start: own.start}
+	next := stored{delete: own.delete, row: own.row, start: own.start, last: own.last}
+	if bytes.Equal(s.seq, l.newest.Seq) && bytes.Equal(s.at, l.newest.At) {
+		next.last = l.last
+	}
 	if now.open {
 		if !bytes.Equal(now.row, own.row) {
 			next.filled = now.row
@@ -210,7 +214,7 @@ func (l *Lane) rememberStep(w *Work, key []byte, s *step, now life, tombstone bo
 			next.runSeq, next.run = now.seq, now.from
 		}
 	}
-	if is && bytes.Equal(next.filled, own.filled) && bytes.Equal(next.runSeq, own.runSeq) && bytes.Equal(next.run, own.run) {
+	if is && bytes.Equal(next.filled, own.filled) && bytes.Equal(next.runSeq, own.runSeq) && bytes.Equal(next.run, own.run) && bytes.Equal(next.last, own.last) {
 		return
 	}
 	l.put(w, key, Place{Seq: s.seq, At: s.at}, &next, tombstone, time)

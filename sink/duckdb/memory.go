@@ -205,6 +205,44 @@ func (w *Writer) RememberedBelow(ctx context.Context, t *scd.Target, p sequenced
 	return w.explain("read what is remembered of "+t.Name.String(), err)
 }
 
+// Keys reads keys in the order of their hashes, and those of one hash together: where
+// it goes on is a hash.
+func (w *Writer) Keys(ctx context.Context, t *scd.Target, from []byte, limit int, fn func(key []byte) error) (next []byte, err error) {
+	var keep scd.Arena
+	err = w.remembering(ctx, func(c *conn) error {
+		table, where := w.memoryTable(t.Name), "octet_length(key) > 0"
+		if from != nil {
+			where += fmt.Sprintf(" AND h > %d", int64(binary.BigEndian.Uint64(from)))
+		}
+		hashes := fmt.Sprintf("SELECT DISTINCT h FROM %s WHERE %s ORDER BY h LIMIT %d", table, where, limit)
+		found, err := c.number(ctx, "SELECT count(*) FROM ("+hashes+")")
+		if err != nil || found == 0 {
+			return err
+		}
+		last, err := c.number(ctx, "SELECT max(h) FROM ("+hashes+")")
+		if err != nil {
+			return err
+		}
+		if found == int64(limit) {
+			next = binary.BigEndian.AppendUint64(nil, uint64(last))
+		}
+		r, err := c.query(ctx, fmt.Sprintf("SELECT DISTINCT key FROM %s WHERE %s AND h <= %d", table, where, last))
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		for r.next() {
+			for row := range r.size {
+				if err := fn(kept(&keep, r.cols[0].bytes(row))); err != nil {
+					return err
+				}
+			}
+		}
+		return r.err
+	})
+	return next, w.explain("read what is remembered of "+t.Name.String(), err)
+}
+
 // Remembers counts the records of a sequenced target. It reads one narrow column.
 func (w *Writer) Remembers(ctx context.Context, t *scd.Target) (n sink.MemorySize, err error) {
 	none, _ := hashes(sequenced.RecordID{})

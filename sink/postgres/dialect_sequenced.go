@@ -91,6 +91,11 @@ func belowSQL(records string) string {
 	return fmt.Sprintf("SELECT key FROM %s WHERE (seq, at) <= ($1::bytea, $2::bytea)", records)
 }
 
+// keysSQL reads the first keys behind $1, each once.
+func keysSQL(records string, limit int) string {
+	return fmt.Sprintf("SELECT DISTINCT key FROM %s WHERE key > $1::bytea ORDER BY key LIMIT %d", records, limit)
+}
+
 // orphansSQL reads the keys of which a truncate at p leaves no record, and which
 // may have a row.
 func orphansSQL(records, seq, at string) string {

@@ -143,6 +143,20 @@ func (w *Writer) RememberedBelow(ctx context.Context, t *scd.Target, p sequenced
 	return w.reading(ctx, t, belowSQL(w.records(t)), [][]byte{some(p.Seq), some(p.At)}, func(v [][]byte) error { return fn(bytes.Clone(v[0])) })
 }
 
+// Keys reads keys in their order; like Remembered. Where it goes on is a key.
+func (w *Writer) Keys(ctx context.Context, t *scd.Target, from []byte, limit int, fn func(key []byte) error) (next []byte, err error) {
+	n := 0
+	err = w.reading(ctx, t, keysSQL(w.records(t), limit), [][]byte{some(from)}, func(v [][]byte) error {
+		n++
+		next = bytes.Clone(v[0])
+		return fn(next)
+	})
+	if n < limit {
+		next = nil
+	}
+	return next, err
+}
+
 // some makes an empty slice of nil, which as a parameter is NULL.
 func some(b []byte) []byte {
 	if b == nil {

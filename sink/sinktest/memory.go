@@ -3,6 +3,7 @@ package sinktest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -299,6 +300,56 @@ var memoryTests = []test{
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
 			t.Fatalf("keys %q, want %q", got, want)
+		}
+	}},
+
+	{"all keys are gone through, each once, also while they change", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		for _, tt := range []target{r.create(diary(h)), r.create(ages(h, typeInt8))} {
+			want := map[string]bool{}
+			w := sequenced.Work{Put: []sequenced.Record{{Key: []byte{}, Seq: []byte("d"), At: []byte{}, Body: []byte("definition")}}}
+			for i := range 500 {
+				key := cells{i, awkward[i%len(awkward)]}
+				w.Put = append(w.Put, tt.record(key, "1", "p", "b"))
+				if i%3 == 0 {
+					w.Put = append(w.Put, tt.tombstone(key, "2", "p", 7))
+				}
+				want[string(tt.key(text, key))] = true
+			}
+			r.write(tt.hidden(w))
+			for _, limit := range []int{1000, 500, 99} {
+				got := map[string]bool{}
+				b := r.batch()
+				b.More = true
+				var from []byte
+				for first := true; first || from != nil; first = false {
+					var next sequenced.Work
+					var err error
+					from, err = r.memory().Keys(r.ctx, tt.Target, from, limit, func(key []byte) error {
+						if got[string(key)] {
+							t.Errorf("key %q comes twice", key)
+						}
+						got[string(key)] = true
+						next.Put = append(next.Put, sequenced.Record{Key: key, Seq: fmt.Appendf(nil, "3 %d", limit), At: []byte("p"), Body: []byte("new")})
+						return nil
+					})
+					if err != nil {
+						t.Fatalf("Keys: %v", err)
+					}
+					if len(next.Put) > 2*limit {
+						t.Errorf("%d keys at once, the limit is %d", len(next.Put), limit)
+					}
+					b.Targets = []sink.TargetRounds{{Target: tt.Target, Hidden: &next}}
+					b.More = from != nil
+					if err := r.w.Apply(r.ctx, b); err != nil {
+						t.Fatalf("Apply: %v", err)
+					}
+					b.First = false
+				}
+				if !maps.Equal(got, want) {
+					t.Errorf("limit %d: %d keys, want %d", limit, len(got), len(want))
+				}
+			}
 		}
 	}},
 
