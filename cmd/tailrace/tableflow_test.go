@@ -114,3 +114,22 @@ flows:
 		}
 	})
 }
+
+// Rows that were written whole, and are remembered without their values, keep what a
+// later partial event does not write.
+func TestAFlowThatBecomesPartialKeepsWhatIsThere(t *testing.T) {
+	server := dbtest.Postgres(t)
+	overKinds(t, func(t *testing.T, kind string) {
+		r := newRig(t, server, kind, "create table feed(id int, v text, w text, n bigint); insert into feed values(1, 'a', 'x', 10), (2, 'b', 'y', 10), (3, 'c', 'z', 10)", `
+flows:
+  - {source: public.feed, source_kind: feed, target: now, sequence_by: n, keys: [id], except_column_list: [n]}`)
+		r.once(t)
+		r.reconfigure(t, "source_kind: feed,", "source_kind: feed, ignore_null_updates: true,")
+		r.commit(t, "insert into feed values(1, 'aa', null, 20), (2, null, 'late', 5), (2, null, null, 30), (3, 'cc', null, 20), (3, null, 'zz', 30)")
+		r.once(t)
+		r.holds(t, "now", []string{"id", "v", "w"}, "1 aa x", "2 b y", "3 cc zz")
+		r.commit(t, "insert into feed values(1, null, 'xx', 30)", "insert into feed values(4, null, 'new', 1)")
+		r.once(t)
+		r.holds(t, "now", []string{"id", "v", "w"}, "1 aa xx", "2 b y", "3 cc zz", "4 ∅ new")
+	})
+}

@@ -48,7 +48,12 @@ func Explain(t *scd.Target, o Options, types []change.Type, head Head, records [
 		if err != nil {
 			return nil, fault.Corrupted("target %s: %v", t.Name, err)
 		}
-		x.held = append(x.held, record{Record: r, stored: s})
+		if err := x.follow(&r, s.last); err != nil {
+			return nil, err
+		}
+		if len(r.Seq) > 0 {
+			x.held = append(x.held, record{Record: r, stored: s})
+		}
 	}
 	slices.SortFunc(x.held, func(a, b record) int { return a.place().Compare(b.place()) })
 	for i := range x.held {
@@ -78,6 +83,25 @@ type explainer struct {
 }
 
 func (x *explainer) sequence(seq []byte) string { return SequenceText(seq, x.types) }
+
+// follow tells behind what a DELETE statement would stand, where that is not the newest
+// event.
+func (x *explainer) follow(r *Record, last []byte) error {
+	note := func(seq, at []byte) {
+		if len(seq) == 0 {
+			x.out.Notes = append(x.out.Notes, fmt.Sprintf("an event was set aside (%s): a DELETE that follows it in the log is set aside too", At(at)))
+			return
+		}
+		x.out.Notes = append(x.out.Notes, fmt.Sprintf("a flow's last event in the log is the one at sequence %s (%s): a DELETE that follows stands behind it", x.sequence(seq), At(at)))
+	}
+	if len(r.Seq) == 0 {
+		note(nil, r.At)
+	}
+	if err := eachLast(last, note); err != nil {
+		return fault.Corrupted("target %s: %v", x.lane.target.Name, err)
+	}
+	return nil
+}
 
 // notes tells what holds for all keys.
 func (x *explainer) notes(head Head) {
@@ -142,6 +166,10 @@ func (x *explainer) columns() error {
 			continue
 		case len(left) == 0:
 			told.Led = "nothing of it is shown any more"
+			continue
+		case h.row == nil:
+			told.Led = fmt.Sprintf("columns %s show what it wrote", x.names(left))
+			left = nil
 			continue
 		}
 		var whole, parts []int
