@@ -55,11 +55,11 @@ func (a *app) checkCommand() *cobra.Command {
 
 // check gathers the findings of all rooms; what cannot be looked at is an error.
 func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
-	src, err := e.openSource(ctx)
+	src, err := e.openSources(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("open the source: %w", err)
+		return nil, err
 	}
-	defer src.Close(ctx)
+	defer src.close(ctx)
 	bound, findings, err := e.bind(ctx, src, nothing)
 	if err != nil {
 		if fault.KindOf(err) != fault.Operator || fault.RemedyOf(err) == "" {
@@ -67,9 +67,9 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 		}
 		findings = append(findings, asFinding(err))
 	}
-	atSource, err := src.Check(ctx, pipeline.Followed(bound))
+	atSource, err := pipeline.CheckSources(ctx, src.log, src.files, bound)
 	if err != nil {
-		return nil, fmt.Errorf("check the source: %w", err)
+		return nil, err
 	}
 	for _, f := range atSource {
 		findings = append(findings, sink.Finding{Blocks: f.Blocks, What: f.What, Remedy: f.Remedy})
@@ -101,7 +101,7 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 			})
 		}
 	}
-	state, err := src.State(ctx)
+	state, err := src.main.State(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the source's state: %w", err)
 	}
@@ -143,11 +143,11 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 func (a *app) plan(ctx context.Context, env *environment) error {
-	src, err := env.openSource(ctx)
+	src, err := env.openSources(ctx)
 	if err != nil {
-		return fmt.Errorf("open the source: %w", err)
+		return err
 	}
-	defer src.Close(ctx)
+	defer src.close(ctx)
 	bound, findings, err := env.bind(ctx, src, nothing)
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		return fmt.Errorf("open the destination: %w", err)
 	}
 	defer dst.Close(ctx)
-	state, err := src.State(ctx)
+	state, err := src.main.State(ctx)
 	if err != nil {
 		return fmt.Errorf("read the source's state: %w", err)
 	}
@@ -166,7 +166,7 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		return fmt.Errorf("read the mark: %w", err)
 	}
 	fmt.Fprintln(a.out, "-- on the source")
-	statements, err := src.PlanPublications(ctx, pipeline.Followed(bound))
+	statements, err := src.main.PlanPublications(ctx, pipeline.Followed(bound))
 	if err != nil {
 		return fmt.Errorf("plan the publications: %w", err)
 	}
@@ -179,6 +179,12 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		fmt.Fprintf(a.out, "-- replication slot %s exists\n", state.Slot.Name)
 	} else {
 		fmt.Fprintf(a.out, "-- create replication slot %s (pgoutput)\n", state.Slot.Name)
+	}
+	if feeds := pipeline.Feeds(bound); src.log != nil && len(feeds) > 0 {
+		fmt.Fprintln(a.out, "-- files are only read:")
+		for _, f := range feeds {
+			fmt.Fprintf(a.out, "--   %s\n", oneLine(f.Table.Name.String()))
+		}
 	}
 	if d, err := checkpoint.Decide(mark, pipeline.DecideState(state)); err != nil {
 		fmt.Fprintf(a.out, "-- would be refused: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n-- "))

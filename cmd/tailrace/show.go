@@ -33,11 +33,11 @@ func (a *app) showCommand() *cobra.Command {
 			ctx := cmd.Context()
 			// The flows say which columns are the key, so the source is asked for its
 			// catalogue; the rows come from the destination alone.
-			src, err := env.openSource(ctx)
+			src, err := env.openSources(ctx)
 			if err != nil {
-				return fmt.Errorf("open the source: %w", err)
+				return err
 			}
-			defer src.Close(ctx)
+			defer src.close(ctx)
 			bound, _, err := env.bind(ctx, src, func(change.Name) bool { return true })
 			if err != nil {
 				return err

@@ -31,6 +31,7 @@ type status struct {
 	Continuity  string           `json:"continuity"` // whole | lost | unknown
 	Why         string           `json:"why,omitempty"`
 	Tables      []tableStatus    `json:"tables"`
+	Files       []filesStatus    `json:"files"`      // relations of files that were taken from
 	Sequenced   []memoryStatus   `json:"sequenced"`  // targets of flows with sequence_by
 	Quarantine  map[string]int64 `json:"quarantine"` // events set aside and not resolved, by flow
 	Problems    []string         `json:"problems"`   // what makes --check exit 1
@@ -52,6 +53,12 @@ type tableStatus struct {
 	Phase  string `json:"phase"`
 	Since  string `json:"since"`
 	Reason string `json:"reason,omitempty"`
+}
+
+type filesStatus struct {
+	Relation string `json:"relation"`
+	Taken    int64  `json:"taken"`
+	Ended    bool   `json:"ended,omitempty"` // taken once, to its end
 }
 
 type memoryStatus struct {
@@ -108,7 +115,7 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
-	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Problems: []string{}}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Problems: []string{}}
 	if mark.Phase == checkpoint.None {
 		st.Phase = "not started"
 		st.Problems = append(st.Problems, "the pipeline has not been started")
@@ -131,6 +138,11 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 		for _, flow := range slices.Sorted(maps.Keys(counts)) {
 			st.Quarantine[flow] = counts[flow]
 			st.Problems = append(st.Problems, fmt.Sprintf("flow %s: %d events are in quarantine: see `tailrace quarantine list`", flow, counts[flow]))
+		}
+	}
+	if sequenced && len(e.Relations) > 0 {
+		if st.Files, err = takenFiles(ctx, memory); err != nil {
+			return nil, err
 		}
 	}
 	state, bound, err := e.sourceState(ctx)
@@ -181,16 +193,41 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 // segment, is not lag.
 const lagBytesNoise = 16 << 20
 
+// takenFiles counts the files that were taken, by relation.
+func takenFiles(ctx context.Context, m sink.Memory) ([]filesStatus, error) {
+	list, err := m.Files(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read which files were taken: %w", err)
+	}
+	by := map[string]*filesStatus{}
+	for _, f := range list {
+		name := f.Relation.String()
+		if by[name] == nil {
+			by[name] = &filesStatus{Relation: name}
+		}
+		if f.Ends() {
+			by[name].Ended = true
+		} else {
+			by[name].Taken++
+		}
+	}
+	out := []filesStatus{}
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, *by[name])
+	}
+	return out, nil
+}
+
 // sourceState asks the source, and matches the flows with its tables if some have
 // sequence_by: their types say how a sequence reads. bound is nil where they do not
 // match; the pipeline itself says why.
 func (e *environment) sourceState(ctx context.Context) (state source.State, bound []pipeline.Bound, err error) {
-	src, err := e.openSource(ctx)
+	src, err := e.openSources(ctx)
 	if err != nil {
 		return state, nil, err
 	}
-	defer src.Close(ctx)
-	if state, err = src.State(ctx); err != nil {
+	defer src.close(ctx)
+	if state, err = src.main.State(ctx); err != nil {
 		return state, nil, err
 	}
 	if slices.ContainsFunc(e.Specs(), func(f flow.Spec) bool { return f.Sequenced.Is() }) {
@@ -232,6 +269,19 @@ func (a *app) printStatus(st *status) {
 		fmt.Fprintln(w, "TARGET\tFROM\tPHASE\tSINCE")
 		for _, t := range st.Tables {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.Target, t.Source, t.Phase, t.Since)
+		}
+		w.Flush()
+	}
+	if len(st.Files) > 0 {
+		fmt.Fprintln(a.out)
+		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "RELATION\tFILES TAKEN")
+		for _, f := range st.Files {
+			ended := ""
+			if f.Ended {
+				ended = ", to its end"
+			}
+			fmt.Fprintf(w, "%s\t%d%s\n", oneLine(f.Relation), f.Taken, ended)
 		}
 		w.Flush()
 	}

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -91,7 +92,7 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 				continue
 			}
 			schema, table := flow.SplitName(spec.Source)
-			if schema == "" {
+			if schema == "" && !spec.Files {
 				schema = sourceDefault
 			}
 			gone := &source.Relation{Table: &change.Table{Name: change.Name{Schema: schema, Table: table}}}
@@ -259,7 +260,7 @@ func Followed(bound []Bound) []source.Followed {
 	var out []source.Followed
 	at := map[uint32]int{}
 	for i := range bound {
-		if bound[i].Spec.Once {
+		if bound[i].Spec.Once || bound[i].Spec.Files {
 			continue
 		}
 		t := bound[i].Relation.Table
@@ -272,6 +273,39 @@ func Followed(bound []Bound) []source.Followed {
 		out[j].AppendOnly = out[j].AppendOnly && bound[i].appendOnly()
 	}
 	return out
+}
+
+// Feeds lists the relations of files that flows take, each once.
+func Feeds(bound []Bound) []source.Followed {
+	var out []source.Followed
+	for i := range bound {
+		t := bound[i].Relation.Table
+		if bound[i].Spec.Files && !slices.ContainsFunc(out, func(f source.Followed) bool { return f.Table == t }) {
+			out = append(out, source.Followed{Table: t})
+		}
+	}
+	return out
+}
+
+// CheckSources looks for everything that would stop the flows on a log and on files,
+// either of which may be nil, or both the same.
+func CheckSources(ctx context.Context, log, files source.Source, bound []Bound) ([]source.Finding, error) {
+	var all []source.Finding
+	if log != nil && log != files {
+		findings, err := log.Check(ctx, Followed(bound))
+		if err != nil {
+			return nil, fmt.Errorf("check the source: %w", err)
+		}
+		all = findings
+	}
+	if files == nil {
+		return all, nil
+	}
+	findings, err := files.Check(ctx, Feeds(bound))
+	if err != nil {
+		return nil, fmt.Errorf("check the relations of files: %w", err)
+	}
+	return append(all, findings...), nil
 }
 
 // appendOnly reports whether the flow can do with inserts and truncates alone. A feed

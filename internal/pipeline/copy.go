@@ -114,9 +114,9 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			return fault.Badly("--table %s: no flow has such a target", name)
 		}
 	}
-	if len(missing) > 0 && s.keepless && s.mark.Phase == checkpoint.Live {
-		return fault.Refuse("`tailrace run --overwrite` takes all files again, for all targets",
-			"target %s is new, and files that its flow needs were taken without it", missing[0].Target.Name)
+	again, err := s.filesAgain(missing)
+	if err != nil {
+		return err
 	}
 	if len(missing) > 0 {
 		if err := s.preflight(ctx, missing, s.mode.Overwrite); err != nil {
@@ -142,16 +142,68 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 	if err := s.save(ctx, m); err != nil {
 		return err
 	}
-	snap, err := s.src.Snapshot(ctx)
-	if err != nil {
-		return fmt.Errorf("take a snapshot of the source: %w", err)
+	if err := s.forgetFiles(ctx, again); err != nil {
+		return err
 	}
-	defer s.close("snapshot", snap.Close)
+	var snap source.Snapshot // of no use to targets that are made of files alone
+	if slices.ContainsFunc(missing, func(b Bound) bool { return s.copied(&b) }) {
+		if snap, err = s.src.Snapshot(ctx); err != nil {
+			return fmt.Errorf("take a snapshot of the source: %w", err)
+		}
+		defer s.close("snapshot", snap.Close)
+	}
 	if err := s.load(ctx, missing, snap, checkpoint.Catching); err != nil {
 		return err
 	}
 	fault.KillPoint("copy finished")
 	return s.finishCopy(ctx)
+}
+
+// copied reports whether rows of the log's source go into the target of b, which is the
+// first flow into it.
+func (s *session) copied(b *Bound) bool {
+	return slices.ContainsFunc(s.bound, func(o Bound) bool { return o.Target.Name == b.Target.Name && !o.Spec.Files })
+}
+
+// filesAgain lists the relations whose files have to be taken again, because targets
+// that are to be made anew need them. It refuses where that would concern another
+// target, which has them.
+func (s *session) filesAgain(missing []Bound) (again []change.Name, err error) {
+	for i := range s.bound {
+		b := &s.bound[i]
+		relation := b.Relation.Table.Name
+		isMissing := func(t change.Name) bool {
+			return slices.ContainsFunc(missing, func(m Bound) bool { return m.Target.Name == t })
+		}
+		if !b.Spec.Files || !isMissing(b.Target.Name) || slices.Contains(again, relation) ||
+			!slices.ContainsFunc(s.taken, func(f change.File) bool { return f.Relation == relation }) {
+			continue
+		}
+		for j := range s.bound {
+			if o := &s.bound[j]; o.Spec.Files && o.Relation.Table.Name == relation && !isMissing(o.Target.Name) {
+				return nil, fault.Refuse(fmt.Sprintf("give the flow into %s a relation of its own: another name under `relations`, with the same path. Or make both anew: `tailrace backfill --table %[1]s --table %s --overwrite`", b.Target.Name, o.Target.Name),
+					"target %s is to be made of relation %s, whose files were taken already, for target %s", b.Target.Name, relation, o.Target.Name)
+			}
+		}
+		again = append(again, relation)
+	}
+	return again, nil
+}
+
+// forgetFiles makes the files of relations count as never taken.
+func (s *session) forgetFiles(ctx context.Context, relations []change.Name) error {
+	if len(relations) == 0 {
+		return nil
+	}
+	memory, ok := s.dst.(sink.Memory)
+	if !ok {
+		return fault.Badly("this destination does not take files")
+	}
+	if err := memory.Forget(ctx, relations); err != nil {
+		return fmt.Errorf("forget the files of relations: %w", err)
+	}
+	s.taken = slices.DeleteFunc(s.taken, func(f change.File) bool { return slices.Contains(relations, f.Relation) })
+	return nil
 }
 
 // widen gives a target the columns that its source table got while nothing ran.
@@ -199,10 +251,14 @@ func (s *session) tableState(b *Bound, p checkpoint.Phase, since change.Position
 	return t
 }
 
-// doneState is a table's state once it is copied.
+// doneState is a table's state once it is copied; snap is nil where nothing was.
 func (s *session) doneState(b *Bound, p checkpoint.Phase, snap source.Snapshot) checkpoint.Table {
-	done := s.tableState(b, p, snap.Position())
-	if p == checkpoint.Catching && snap.Position().Compare(s.mark.Position) <= 0 {
+	var since change.Position
+	if snap != nil {
+		since = snap.Position()
+	}
+	done := s.tableState(b, p, since)
+	if p == checkpoint.Catching && since.Compare(s.mark.Position) <= 0 {
 		done.Phase = checkpoint.Live
 	}
 	return done
@@ -216,9 +272,9 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 			return fault.Refuse(f.Remedy, "%s", f.What)
 		}
 	}
-	findings, err := s.src.Check(ctx, Followed(bound))
+	findings, err := CheckSources(ctx, s.src, s.files, bound)
 	if err != nil {
-		return fmt.Errorf("check the source: %w", err)
+		return err
 	}
 	for _, f := range findings {
 		if f.Blocks {
@@ -251,7 +307,7 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 	return nil
 }
 
-// load copies tables under one snapshot.
+// load copies tables under one snapshot; it is nil where nothing is to be copied.
 func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot, phase checkpoint.Phase) error {
 	var tables []hydrate.Table
 	var withSequence []*Bound
@@ -268,6 +324,10 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 		if err := s.dst.Create(ctx, b.Target); err != nil {
 			return fmt.Errorf("make target %s: %w", b.Target.Name, err)
 		}
+		if b.flow != nil {
+			withSequence = append(withSequence, b)
+			continue
+		}
 		req := source.CopyRequest{Table: b.Relation.Table, Binary: s.binary}
 		for _, c := range b.Target.Columns {
 			req.Columns = append(req.Columns, c.Name)
@@ -280,10 +340,6 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 			req.StartAt = &start
 		}
 		done := s.doneState(b, phase, snap)
-		if b.flow != nil {
-			withSequence = append(withSequence, b)
-			continue
-		}
 		tables = append(tables, hydrate.Table{
 			Name: b.Target.Name.String(), Rows: b.Relation.Rows, Bytes: b.Relation.Size,
 			Read: func(ctx context.Context, w io.Writer) (int64, error) { return snap.Copy(ctx, req, w) },

@@ -30,6 +30,9 @@ type channel struct {
 	memory sink.Memory
 	aside  []sink.Aside
 	retain time.Duration
+
+	besideOnly bool // no flow from a log writes it
+
 	forgot time.Time // commit time at which deletes were last forgotten
 	stats  *Stats
 }
@@ -40,10 +43,11 @@ const forgetEvery = 10 * time.Minute
 
 // channelOf makes the channel of a target with its flows. It needs recall before use.
 func (s *session) channelOf(target change.Name) (*channel, error) {
-	c := &channel{dst: s.dst, stats: s.Stats}
+	c := &channel{dst: s.dst, stats: s.Stats, besideOnly: true}
 	for i := range s.bound {
 		if b := &s.bound[i]; b.flow != nil && b.Target.Name == target {
 			c.flows = append(c.flows, b)
+			c.besideOnly = c.besideOnly && (s.origin(b) == fromBeside || b.Spec.Once && !s.keepless)
 			c.retain = max(c.retain, b.Spec.Sequenced.TombstoneRetention)
 		}
 	}
@@ -192,6 +196,16 @@ func (c *channel) take(ctx context.Context, b *sink.Batch, now time.Time) (opera
 	return round.Size(), nil
 }
 
+// clock is the time by which a target's old deletes are forgotten. Where the log
+// writes it too, the log's: a file is taken now, and a log that lags may still bring
+// what has to meet those deletes.
+func (f *follower) clock(c *channel) time.Time {
+	if c.besideOnly {
+		return f.takenAt
+	}
+	return f.commit
+}
+
 // mayForget reports whether no event of the target is in quarantine: one that is
 // retried has to meet the deletes that it would have met had it been good at once.
 func (c *channel) mayForget(ctx context.Context, b *sink.Batch) (bool, error) {
@@ -233,8 +247,8 @@ func (s *session) loadSequenced(ctx context.Context, first *Bound, snap source.S
 	}
 	began, rows := time.Now(), int64(0)
 	for _, b := range c.flows {
-		if s.keepless {
-			break // files are followed from the first one
+		if b.Spec.Files {
+			continue // they are followed from the first one
 		}
 		n, err := s.copyEvents(ctx, c, b, snap)
 		if err != nil {
