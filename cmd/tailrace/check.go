@@ -11,6 +11,7 @@ import (
 	"tailrace/checkpoint"
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
+	"tailrace/internal/flow"
 	"tailrace/internal/pipeline"
 	"tailrace/sink"
 )
@@ -112,7 +113,10 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 }
 
 // nothing knows of no target: what cannot be followed is a finding.
-func nothing(change.Name) bool { return false }
+func nothing(*flow.Spec, change.Name) bool { return false }
+
+// anything is known: what cannot be followed concerns itself alone.
+func anything(*flow.Spec, change.Name) bool { return true }
 
 func asFinding(err error) sink.Finding {
 	var f *fault.Error

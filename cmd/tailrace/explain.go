@@ -43,7 +43,7 @@ they count, with what each led to, and the rule that decided. It only reads.`,
 				return err
 			}
 			defer src.close(ctx)
-			bound, _, err := env.bind(ctx, src, func(change.Name) bool { return true })
+			bound, _, err := env.bind(ctx, src, anything)
 			if err != nil {
 				return err
 			}

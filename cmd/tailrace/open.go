@@ -158,7 +158,7 @@ func (e *environment) pipeline(progress *progress) (pipeline.Config, error) {
 
 // bind connects to the sources and matches the flows with their relations; see
 // pipeline.Bind for known.
-func (e *environment) bind(ctx context.Context, src sources, known func(change.Name) bool) ([]pipeline.Bound, []sink.Finding, error) {
+func (e *environment) bind(ctx context.Context, src sources, known pipeline.Known) ([]pipeline.Bound, []sink.Finding, error) {
 	relations, err := pipeline.Relations(ctx, src.log, src.files)
 	if err != nil {
 		return nil, nil, err

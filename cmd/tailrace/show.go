@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
 	"tailrace/scd"
@@ -38,7 +37,7 @@ func (a *app) showCommand() *cobra.Command {
 				return err
 			}
 			defer src.close(ctx)
-			bound, _, err := env.bind(ctx, src, func(change.Name) bool { return true })
+			bound, _, err := env.bind(ctx, src, anything)
 			if err != nil {
 				return err
 			}

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"tailrace/checkpoint"
-	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
 	"tailrace/internal/pipeline"
@@ -31,6 +30,7 @@ type status struct {
 	Continuity  string           `json:"continuity"` // whole | lost | unknown
 	Why         string           `json:"why,omitempty"`
 	Tables      []tableStatus    `json:"tables"`
+	Flows       []flowStatus     `json:"flows"`      // of targets with sequence_by
 	Files       []filesStatus    `json:"files"`      // relations of files that were taken from
 	Sequenced   []memoryStatus   `json:"sequenced"`  // targets of flows with sequence_by
 	Quarantine  map[string]int64 `json:"quarantine"` // events set aside and not resolved, by flow
@@ -53,6 +53,14 @@ type tableStatus struct {
 	Phase  string `json:"phase"`
 	Since  string `json:"since"`
 	Reason string `json:"reason,omitempty"`
+}
+
+type flowStatus struct {
+	Flow   string `json:"flow"`
+	Target string `json:"target"`
+	Source string `json:"source"` // empty: carried on by another flow
+	Phase  string `json:"phase"`  // copying | catching | live | left
+	Since  string `json:"since"`
 }
 
 type filesStatus struct {
@@ -115,7 +123,7 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
-	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Problems: []string{}}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Problems: []string{}}
 	if mark.Phase == checkpoint.None {
 		st.Phase = "not started"
 		st.Problems = append(st.Problems, "the pipeline has not been started")
@@ -128,6 +136,13 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 		if t.Phase == checkpoint.Parked {
 			st.Problems = append(st.Problems, fmt.Sprintf("table %s is parked: %s", t.Target, t.Reason))
 		}
+	}
+	for _, f := range mark.Flows {
+		phase := f.Phase
+		if phase == checkpoint.Live && mark.Position.Before(f.Since) {
+			phase = checkpoint.Catching
+		}
+		st.Flows = append(st.Flows, flowStatus{Flow: f.Name, Target: f.Target.String(), Source: f.Source.String(), Phase: string(phase), Since: f.Since.String()})
 	}
 	memory, sequenced := dst.(sink.Memory)
 	if sequenced {
@@ -231,7 +246,7 @@ func (e *environment) sourceState(ctx context.Context) (state source.State, boun
 		return state, nil, err
 	}
 	if slices.ContainsFunc(e.Specs(), func(f flow.Spec) bool { return f.Sequenced.Is() }) {
-		bound, _, err = e.bind(ctx, src, func(change.Name) bool { return true })
+		bound, _, err = e.bind(ctx, src, anything)
 		if err != nil {
 			e.log.Debug("the flows do not match the source", "error", err.Error())
 		}
@@ -269,6 +284,15 @@ func (a *app) printStatus(st *status) {
 		fmt.Fprintln(w, "TARGET\tFROM\tPHASE\tSINCE")
 		for _, t := range st.Tables {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.Target, t.Source, t.Phase, t.Since)
+		}
+		w.Flush()
+	}
+	if len(st.Flows) > 0 {
+		fmt.Fprintln(a.out)
+		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "FLOW\tINTO\tFROM\tPHASE\tSINCE")
+		for _, f := range st.Flows {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", oneLine(f.Flow), f.Target, dash(f.Source), f.Phase, f.Since)
 		}
 		w.Flush()
 	}

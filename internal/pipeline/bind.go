@@ -34,11 +34,15 @@ type Bound struct {
 	Blocked *sink.Finding
 }
 
+// Known reports whether a flow's target has been copied with its rows, so that its
+// source's present state concerns it alone.
+type Known func(spec *flow.Spec, target change.Name) bool
+
 // Bind matches flows with the source's relations. A relation that cannot be followed
 // is a finding where a pattern took it and an error where it was named by itself,
 // unless its target is known from before: then it is Blocked and does not keep the
 // others from going on.
-func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, defaultSchema string, known func(target change.Name) bool) ([]Bound, []sink.Finding, error) {
+func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, defaultSchema string, known Known) ([]Bound, []sink.Finding, error) {
 	var bound []Bound
 	var findings []sink.Finding
 	taken := map[change.Name]change.Name{}
@@ -96,7 +100,7 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 				schema = sourceDefault
 			}
 			gone := &source.Relation{Table: &change.Table{Name: change.Name{Schema: schema, Table: table}}}
-			if b := blocked(spec, gone, sourceDefault, defaultSchema, "make it again, or take its flow out of the configuration", "the source has no table "+spec.Source+" any more"); known(b.Target.Name) {
+			if b := blocked(spec, gone, sourceDefault, defaultSchema, "make it again, or take its flow out of the configuration", "the source has no table "+spec.Source+" any more"); known(spec, b.Target.Name) {
 				if !spec.Once || !slices.ContainsFunc(bound, func(o Bound) bool { return o.Target.Name == b.Target.Name }) {
 					bound = append(bound, b)
 				}
@@ -111,11 +115,11 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 
 // bindOne gives a Bound, or a finding for a relation that a pattern skips or that
 // blocks.
-func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, defaultSchema string, known func(change.Name) bool) (Bound, *sink.Finding, error) {
+func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, defaultSchema string, known Known) (Bound, *sink.Finding, error) {
 	t := rel.Table
 	refuse := func(remedy, format string, args ...any) (Bound, *sink.Finding, error) {
 		what := fmt.Sprintf("table %s: ", t.Name) + fmt.Sprintf(format, args...)
-		if b := blocked(spec, rel, sourceDefault, defaultSchema, remedy, what); known(b.Target.Name) {
+		if b := blocked(spec, rel, sourceDefault, defaultSchema, remedy, what); known(spec, b.Target.Name) {
 			return b, nil, nil
 		}
 		if spec.IsPattern() {
@@ -124,7 +128,7 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 		return Bound{}, nil, fault.Refuse(remedy, "%s", what)
 	}
 	if rel.Problem != "" {
-		if spec.IsPattern() && !known(spec.TargetFor(t.Name, sourceDefault, defaultSchema)) {
+		if spec.IsPattern() && !known(spec, spec.TargetFor(t.Name, sourceDefault, defaultSchema)) {
 			return Bound{}, &sink.Finding{What: fmt.Sprintf("table %s is left out: %s", t.Name, rel.Problem), Remedy: "name it in except to say that this is meant"}, nil
 		}
 		return refuse("correct the flow", "%s", rel.Problem)

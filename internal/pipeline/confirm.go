@@ -15,9 +15,7 @@ func (f *follower) seal(ctx context.Context) error {
 	if !f.unsealed {
 		return nil
 	}
-	m := f.mark
-	m.Position, m.CommitTime, m.Tables = change.Position{}, time.Time{}, nil
-	if err := f.dst.Save(ctx, m); err != nil {
+	if err := f.dst.Save(ctx, f.head()); err != nil {
 		return fmt.Errorf("write the mark: %w", err)
 	}
 	return nil

@@ -28,6 +28,7 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 		t.Phase = checkpoint.None
 		m.Tables = append(m.Tables, t)
 	}
+	m.Flows = forgotten(s.mark.Flows)
 	if err := s.save(ctx, m); err != nil {
 		return err
 	}
@@ -53,6 +54,7 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 	}
 
 	m.Phase, m.Position, m.Tables = checkpoint.Copying, snap.Position(), nil
+	m.Flows = nil
 	for i := range s.bound {
 		if !s.bound[i].second {
 			m.Tables = append(m.Tables, s.tableState(&s.bound[i], checkpoint.Creating, change.Position{}))
@@ -74,7 +76,8 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 // catching until the mark has reached their snapshot.
 func (s *session) hydrateMissing(ctx context.Context) error {
 	var missing []Bound
-	var forgotten []checkpoint.Table
+	var gone []checkpoint.Table
+	var goneFlows []checkpoint.Flow
 	for i := range s.bound {
 		b := &s.bound[i]
 		st := s.state(b.Target.Name)
@@ -99,12 +102,13 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Target.Name == t.Target }) {
 			s.Log.Warn("target is no longer in the flows; its rows stay, it is not followed any more", "target", t.Target.String())
 			t.Phase = checkpoint.None
-			forgotten = append(forgotten, t)
+			gone = append(gone, t)
+			goneFlows = append(goneFlows, forgotten(s.flowsOf(t.Target))...)
 		}
 	}
-	if len(forgotten) > 0 {
+	if len(gone) > 0 {
 		m := s.mark
-		m.Tables = forgotten
+		m.Tables, m.Flows = gone, goneFlows
 		if err := s.save(ctx, m); err != nil {
 			return err
 		}
@@ -114,19 +118,30 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			return fault.Badly("--table %s: no flow has such a target", name)
 		}
 	}
-	again, err := s.filesAgain(missing)
+	arrived, err := s.arrivals()
 	if err != nil {
 		return err
 	}
-	if len(missing) > 0 {
-		if err := s.preflight(ctx, missing, s.mode.Overwrite); err != nil {
+	again, err := s.filesAgain(missing, arrived.flows)
+	if err != nil {
+		return err
+	}
+	if len(missing)+len(arrived.flows) > 0 {
+		all := slices.Clone(missing)
+		for _, b := range arrived.flows {
+			all = append(all, *b)
+		}
+		if err := s.preflight(ctx, all, s.mode.Overwrite); err != nil {
 			return err
 		}
 	}
 	if err := s.src.Publish(ctx, s.publishable()); err != nil {
 		return fmt.Errorf("change the publications: %w", err)
 	}
-	if len(missing) == 0 {
+	if len(missing)+len(arrived.flows) == 0 {
+		if err := s.saveFlows(ctx, arrived.states); err != nil {
+			return err
+		}
 		if s.mark.Phase == checkpoint.Copying {
 			return s.finishCopy(ctx)
 		}
@@ -135,7 +150,7 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 	// The publication's change is committed, so the snapshot's position lies after
 	// it: everything later is in the stream, everything earlier in the snapshot.
 	m := s.mark
-	m.Tables = nil
+	m.Tables, m.Flows = nil, nil
 	for i := range missing {
 		m.Tables = append(m.Tables, s.tableState(&missing[i], checkpoint.Creating, change.Position{}))
 	}
@@ -146,13 +161,16 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		return err
 	}
 	var snap source.Snapshot // of no use to targets that are made of files alone
-	if slices.ContainsFunc(missing, func(b Bound) bool { return s.copied(&b) }) {
+	if arrived.needsCopy() || slices.ContainsFunc(missing, func(b Bound) bool { return s.copied(&b) }) {
 		if snap, err = s.src.Snapshot(ctx); err != nil {
 			return fmt.Errorf("take a snapshot of the source: %w", err)
 		}
 		defer s.close("snapshot", snap.Close)
 	}
 	if err := s.load(ctx, missing, snap, checkpoint.Catching); err != nil {
+		return err
+	}
+	if err := s.admit(ctx, arrived, snap); err != nil {
 		return err
 	}
 	fault.KillPoint("copy finished")
@@ -166,22 +184,22 @@ func (s *session) copied(b *Bound) bool {
 }
 
 // filesAgain lists the relations whose files have to be taken again, because targets
-// that are to be made anew need them. It refuses where that would concern another
-// target, which has them.
-func (s *session) filesAgain(missing []Bound) (again []change.Name, err error) {
+// that are to be made anew, or new flows, need them. It refuses where that would concern
+// another flow, which has them.
+func (s *session) filesAgain(missing []Bound, arrived []*Bound) (again []change.Name, err error) {
+	needs := func(b *Bound) bool {
+		return slices.ContainsFunc(missing, func(m Bound) bool { return m.Target.Name == b.Target.Name }) || slices.Contains(arrived, b)
+	}
 	for i := range s.bound {
 		b := &s.bound[i]
 		relation := b.Relation.Table.Name
-		isMissing := func(t change.Name) bool {
-			return slices.ContainsFunc(missing, func(m Bound) bool { return m.Target.Name == t })
-		}
-		if !b.Spec.Files || !isMissing(b.Target.Name) || slices.Contains(again, relation) ||
+		if !b.Spec.Files || !needs(b) || slices.Contains(again, relation) ||
 			!slices.ContainsFunc(s.taken, func(f change.File) bool { return f.Relation == relation }) {
 			continue
 		}
 		for j := range s.bound {
-			if o := &s.bound[j]; o.Spec.Files && o.Relation.Table.Name == relation && !isMissing(o.Target.Name) {
-				return nil, fault.Refuse(fmt.Sprintf("give the flow into %s a relation of its own: another name under `relations`, with the same path. Or make both anew: `tailrace backfill --table %[1]s --table %s --overwrite`", b.Target.Name, o.Target.Name),
+			if o := &s.bound[j]; o.Spec.Files && o.Relation.Table.Name == relation && !needs(o) {
+				return nil, fault.Refuse(fmt.Sprintf("give the flow into %s a relation of its own: another name under `relations`, with the same path. Or make the targets anew: `tailrace backfill --table %[1]s --table %s --overwrite`", b.Target.Name, o.Target.Name),
 					"target %s is to be made of relation %s, whose files were taken already, for target %s", b.Target.Name, relation, o.Target.Name)
 			}
 		}
@@ -377,6 +395,6 @@ func (s *session) remember(t checkpoint.Table) {
 
 func (s *session) finishCopy(ctx context.Context) error {
 	m := s.mark
-	m.Phase, m.Tables = checkpoint.Live, nil
+	m.Phase, m.Tables, m.Flows = checkpoint.Live, nil, nil
 	return s.save(ctx, m)
 }

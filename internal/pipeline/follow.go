@@ -77,10 +77,11 @@ type route struct {
 	folder *scd.Folder       // of an ordered flow
 	shaper *sequenced.Shaper // of a sequenced one, with
 	lane   *channel          // its target's lane
-	state  checkpoint.Table
-	layout *change.Table // the last layout seen in the log
-	dirty  bool          // changes in the batch
-	inTx   bool          // changes in the running transaction
+	state  checkpoint.Table  // of the target
+	own    checkpoint.Flow   // of a sequenced flow
+	layout *change.Table     // the last layout seen in the log
+	dirty  bool              // changes in the batch
+	inTx   bool              // changes in the running transaction
 }
 
 // A quiet stretch of log costs the destination a small write; once in 5 s keeps the
@@ -117,7 +118,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 	}
 	for i := range s.bound {
 		b := &s.bound[i]
-		r := &route{Bound: b, state: s.state(b.Target.Name), layout: b.Relation.Table}
+		r := &route{Bound: b, state: s.state(b.Target.Name), own: s.flowState(b), layout: b.Relation.Table}
 		if r.state.Phase == checkpoint.Parked {
 			continue
 		}
@@ -401,7 +402,7 @@ func (f *follower) add(ctx context.Context, tx *change.Tx, from origin) error {
 		c := &tx.Changes[i]
 		routes := f.routes[from.relation(c.Table.ID)]
 		for _, r := range routes {
-			if from == fromSource && r.state.Contains(tx) {
+			if from == fromSource && r.contains(tx) {
 				continue // the copy holds it already
 			}
 			if r.layout != c.Table {
@@ -432,6 +433,14 @@ func (f *follower) add(ctx context.Context, tx *change.Tx, from origin) error {
 		}
 	}
 	return nil
+}
+
+// contains reports whether the copy holds tx already.
+func (r *route) contains(tx *change.Tx) bool {
+	if r.flow != nil {
+		return r.own.Contains(tx)
+	}
+	return r.state.Contains(tx)
 }
 
 // add folds one change, or makes its events.

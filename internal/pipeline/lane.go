@@ -256,14 +256,14 @@ func (s *session) loadSequenced(ctx context.Context, first *Bound, snap source.S
 		}
 		rows += n
 	}
-	m := s.mark
-	m.Position, m.CommitTime = change.Position{}, time.Time{}
+	m := s.head()
 	done := s.doneState(first, phase, snap)
-	m.Tables = []checkpoint.Table{done}
+	m.Tables, m.Flows = []checkpoint.Table{done}, s.copiedFlows(first.Target.Name, done.Since)
 	if err := s.dst.Save(ctx, m); err != nil {
 		return fmt.Errorf("write the mark: %w", err)
 	}
 	s.remember(done)
+	s.rememberFlows(m.Flows)
 	fault.KillPoint("table loaded")
 	s.Log.Info("feed copied", "target", c.target.Name.String(), "events", rows, "seconds", fmt.Sprintf("%.1f", time.Since(began).Seconds()))
 	return nil

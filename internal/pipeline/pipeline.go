@@ -313,11 +313,12 @@ func (s *session) setAside(ctx context.Context, state source.State) error {
 		st := s.state(b.Target.Name)
 		switch id := b.Relation.Table.ID; {
 		case !s.knows(b.Target.Name) || s.asked(b) || st.Phase == checkpoint.Parked:
+		case s.isNew(b.Spec, b.Target.Name): // nothing of it was to be sent yet
 		case b.Spec.Once: // nothing of it is followed
 		case b.Spec.Files && b.Blocked == nil: // files are known by themselves
 		case b.Blocked != nil:
 			parked = append(parked, park(st, b.Blocked.What, b.Blocked.Remedy))
-		case st.ID != id && st.ID != 0:
+		case s.copiedID(b) != id && s.copiedID(b) != 0:
 			parked = append(parked, park(st, fmt.Sprintf("table %s was dropped and made again since it was copied: it is another table now", b.Relation.Table.Name), ""))
 		case state.Published != nil && !slices.Contains(state.Published, id):
 			parked = append(parked, park(st, fmt.Sprintf("table %s was taken out of the publication since it was copied: its changes since then were not sent", b.Relation.Table.Name), ""))
@@ -347,7 +348,7 @@ func (s *session) park(ctx context.Context, parked []checkpoint.Table) error {
 		return nil
 	}
 	m := s.mark
-	m.Tables = parked
+	m.Tables, m.Flows = parked, nil
 	if err := s.save(ctx, m); err != nil {
 		return fmt.Errorf("park tables: %w", err)
 	}
@@ -378,7 +379,9 @@ func (s *session) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bound, findings, err := Bind(s.Flows, relations, s.SourceSchema, s.DefaultSchema, s.knows)
+	bound, findings, err := Bind(s.Flows, relations, s.SourceSchema, s.DefaultSchema, func(spec *flow.Spec, target change.Name) bool {
+		return s.knows(target) && !s.isNew(spec, target)
+	})
 	if err != nil {
 		return err
 	}
@@ -392,6 +395,7 @@ func (s *session) survey(ctx context.Context) error {
 		return fault.Refuse("create tables, or correct the flows", "no flow matches a table of the source")
 	}
 	s.bound, s.binary = bound, BinaryForm(bound, s.dst)
+	s.number()
 	for _, b := range bound {
 		for _, n := range b.Notes {
 			s.Log.Debug(n)
@@ -452,9 +456,16 @@ func (s *session) save(ctx context.Context, m checkpoint.Mark) error {
 	for _, t := range m.Tables {
 		tables = upsertTable(tables, t)
 	}
-	m.Tables = tables
+	m.Tables, m.Flows = tables, upsertFlows(s.mark.Flows, m.Flows)
 	s.mark = m
 	return nil
+}
+
+// head is the mark as it is written beside the position: without it, tables and flows.
+func (s *session) head() checkpoint.Mark {
+	m := s.mark
+	m.Position, m.CommitTime, m.Tables, m.Flows = change.Position{}, time.Time{}, nil, nil
+	return m
 }
 
 func upsertTable(tables []checkpoint.Table, t checkpoint.Table) []checkpoint.Table {

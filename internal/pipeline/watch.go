@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"tailrace/checkpoint"
-	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/source"
 )
@@ -67,9 +66,7 @@ func (f *follower) park(ctx context.Context, lost, gone []source.Loss) error {
 	if len(parked) == 0 {
 		return nil
 	}
-	m := f.mark
-	// Beside Apply: the position is the loop's.
-	m.Position, m.CommitTime = change.Position{}, time.Time{}
+	m := f.head() // beside Apply: the position is the loop's
 	m.Tables = parked
 	if err := f.dst.Save(ctx, m); err != nil {
 		return fmt.Errorf("park tables: %w", err)
