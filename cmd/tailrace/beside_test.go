@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"tailrace/internal/dbtest"
+	"tailrace/internal/dbtest/pgserver"
 	"tailrace/internal/sim"
 )
 
@@ -318,4 +320,34 @@ flows:
 		r.holds(t, "alone", []string{"k", "v"}, "1 old", "2 file")
 		r.same(t)
 	})
+}
+
+// What a run that ended has taken of files survives a crash of the destination, also
+// where the log was silent and its position says nothing of them.
+func TestFilesThatWereTakenAreDurable(t *testing.T) {
+	t.Parallel()
+	server := dbtest.Postgres(t)
+	dest := dbtest.Postgres(t, dbtest.Dedicated(), dbtest.Setting("wal_writer_delay", "10s"))
+	dir, source := t.TempDir(), server.Database(t)
+	server.Exec(t, source, "create table plain(id int primary key)")
+	r := &feedRig{dir: dir, rig: rigOn(t, server, source, destination{"postgres", dest.Database(t)}, `
+relations:
+  feed: {path: "`+filepath.ToSlash(dir)+`/feed/*.csv", format: csv, columns: {k: int, v: text, n: int}}
+flows:
+  - {source: public.plain}
+  - {source: feed, keys: [k], sequence_by: n, except_column_list: [n, _rescued_data]}`)}
+	r.once(t)
+	for i := range 3 {
+		r.put(t, fmt.Sprintf("feed/%d.csv", i), "k,v,n", fmt.Sprintf("%d,a,1", i))
+		r.once(t)
+		if err := dest.Stop(pgserver.Immediate); err != nil {
+			t.Fatal(err)
+		}
+		if err := dest.StartAgain(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if rows := query(t, dest, r.dest.dsn, "select k from feed"); len(rows) != i+1 {
+			t.Fatalf("%d rows after the crash, want %d", len(rows), i+1)
+		}
+	}
 }

@@ -196,11 +196,15 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		fmt.Fprintf(a.out, "-- then: %s\n", d.Action)
 	}
 	fmt.Fprintln(a.out, "\n-- in the destination")
+	planned := map[change.Name]bool{}
 	for _, b := range bound {
-		p, err := dst.Plan(ctx, b.Target)
-		if err != nil {
-			return fmt.Errorf("look at target %s: %w", b.Target.Name, err)
+		var p sink.Plan
+		if !planned[b.Target.Name] { // several flows may write it
+			if p, err = dst.Plan(ctx, b.Target); err != nil {
+				return fmt.Errorf("look at target %s: %w", b.Target.Name, err)
+			}
 		}
+		planned[b.Target.Name] = true
 		kind := fmt.Sprintf("type %d", b.Target.Kind)
 		if b.Target.AppendOnly {
 			kind = "append-only"

@@ -12,7 +12,7 @@ import (
 // seal makes files durable that were taken since the position moved: a durable
 // transaction makes all before it durable. What the position says, confirm waits for.
 func (f *follower) seal(ctx context.Context) error {
-	if !f.unsealed {
+	if !f.unsealed || f.open { // an open transaction holds the mark's row; files not sealed come again
 		return nil
 	}
 	if err := f.dst.Save(ctx, f.head()); err != nil {
