@@ -90,8 +90,21 @@ func TestFlowsThatComeToATarget(t *testing.T) {
 		w.expect(t, r.rig, "now", "past")
 		contains(t, r.must(t, "status"), "left")
 
+		// Under its old name a flow may read another table, from the beginning.
+		r.exec(t, "create table third"+columns)
+		w.tell(t, r.rig, "third", 50)
+		r.reconfigure(t, "source: public.second, name: past_other", "source: public.third, name: past_other")
+		r.reconfigure(t, "source: public.second, name: now_second", "source: public.third, name: now_second")
+		for range 2 {
+			out = r.once(t)
+			w.expect(t, r.rig, "now", "past")
+		}
+		if strings.Contains(out, "flow is new") {
+			t.Errorf("a flow arrived again:\n%s", tail(out))
+		}
+
 		// All anew: files are taken again for both targets.
-		r.reconfigure(t, "#more", feedFlow("landing", "files", "past", ""))
+		r.reconfigure(t, "#more", feedFlow("landing", "files", "past", "")+feedFlow("public.second", "again", "now", "")+feedFlow("public.second", "again", "past", ""))
 		r.refused(t, 3, []string{"a relation of its own"}, "run", "--once")
 		w.told = append(w.told, []string{"100000", "late", "1", "U", "1"})
 		r.must(t, "backfill", "--table", "now", "--table", "past", "--overwrite")

@@ -162,7 +162,7 @@ func TestFilesBesideALogThroughKills(t *testing.T) {
 		w.tell(t, r.rig, "events", 200)
 		plain := 0
 		points := []string{"mark creating", "slot made", "mark copying", "rows written:3", "table loaded:1", "copy finished", "segment received:2", "before apply:3", "applied:4"}
-		for i := range 16 {
+		for i := range 12 {
 			w.put(t, r, "landing", 1+rnd.IntN([]int{60, 60, 60, 1500}[i%4])) // a large one comes in pieces
 			w.tell(t, r.rig, "events", 40)
 			var env []string

@@ -77,6 +77,16 @@ func (s *session) isNew(spec *flow.Spec, target change.Name) bool {
 	})
 }
 
+// moved reports whether a flow reads another table now, from the beginning like a new
+// one. A table whose rows come and go is not left so: the target is parked. Files are
+// known by themselves, whatever the flow read before.
+func (s *session) moved(b *Bound) bool {
+	st := s.flowState(b)
+	known := st.Phase == checkpoint.Live || st.Phase == checkpoint.Copying
+	another := st.Source != b.Relation.Table.Name && st.ID != b.Relation.Table.ID
+	return b.flow != nil && !b.Spec.Files && known && another && (b.Spec.Sequenced.Feed || b.Spec.Once || st.ID == 0)
+}
+
 // number gives flows the numbers that they had, and new ones numbers behind those.
 func (s *session) number() {
 	next := map[change.Name]uint16{}
@@ -165,15 +175,18 @@ func (s *session) arrivals() (*arrival, error) {
 			continue
 		}
 		st := s.flowState(b)
-		if st.Phase == checkpoint.Copying {
+		switch {
+		case s.moved(b) || s.isNew(b.Spec, target):
+			if err := s.welcome(b, left, a); err != nil {
+				return nil, err
+			}
+		case st.Phase == checkpoint.Copying && !b.Spec.Files:
 			a.since[b] = st.Since // of the first copy
-		} else if !s.isNew(b.Spec, target) {
-			if st.Phase == checkpoint.None {
+		default:
+			if st.Phase == checkpoint.None || b.Spec.Files && st.Source != b.Relation.Table.Name {
 				a.states = append(a.states, stateOf(b, checkpoint.Live, s.state(target).Since))
 			}
 			continue
-		} else if err := s.welcome(b, left, a); err != nil {
-			return nil, err
 		}
 		a.flows = append(a.flows, b)
 	}

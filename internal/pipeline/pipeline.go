@@ -313,7 +313,7 @@ func (s *session) setAside(ctx context.Context, state source.State) error {
 		st := s.state(b.Target.Name)
 		switch id := b.Relation.Table.ID; {
 		case !s.knows(b.Target.Name) || s.asked(b) || st.Phase == checkpoint.Parked:
-		case s.isNew(b.Spec, b.Target.Name): // nothing of it was to be sent yet
+		case s.isNew(b.Spec, b.Target.Name) || s.moved(b): // nothing of it was to be sent yet
 		case b.Spec.Once: // nothing of it is followed
 		case b.Spec.Files && b.Blocked == nil: // files are known by themselves
 		case b.Blocked != nil:
