@@ -89,7 +89,12 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
+	looked := map[change.Name]bool{}
 	for _, b := range bound {
+		if looked[b.Target.Name] { // several flows may write it
+			continue
+		}
+		looked[b.Target.Name] = true
 		p, err := dst.Plan(ctx, b.Target)
 		if err != nil {
 			return nil, fmt.Errorf("look at target %s: %w", b.Target.Name, err)
