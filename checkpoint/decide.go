@@ -114,9 +114,14 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 // changes are dropped. A transaction in pieces whose end is not known yet is
 // judged by its BEGIN's final LSN, which is contained iff it lies before Since,
 // because Since is a record's boundary.
-func (t *Table) Contains(tx *change.Tx) bool {
+func (t *Table) Contains(tx *change.Tx) bool { return contained(tx, t.Since) }
+
+// Contains reports whether the flow's copy already contains tx, like Table.Contains.
+func (f *Flow) Contains(tx *change.Tx) bool { return contained(tx, f.Since) }
+
+func contained(tx *change.Tx, since change.Position) bool {
 	if tx.Last {
-		return tx.End.Compare(t.Since) <= 0
+		return tx.End.Compare(since) <= 0
 	}
-	return tx.Begin.Before(t.Since)
+	return tx.Begin.Before(since)
 }

@@ -16,7 +16,8 @@ const (
 	Creating Phase = "creating" // about to make the slot: a slot of ours is not trusted
 	Copying  Phase = "copying"  // slot made at Position; the copy is running
 	Catching Phase = "catching" // table: copied at Since, the mark has not reached it yet
-	Live     Phase = "live"     // table: equals the source at the mark. Pipeline: following
+	Live     Phase = "live"     // table: equals the source at the mark. Pipeline: following. Flow: copied
+	Left     Phase = "left"     // flow: no longer declared; what it wrote is still in its target
 	Parked   Phase = "parked"   // table: set aside with Reason; nothing is applied to it
 )
 
@@ -37,6 +38,23 @@ type Table struct {
 	Reason string          // why parked, with the remedy
 }
 
+// Flow is the state of one flow into a target that several may write (one with a
+// user's sequence). It stands beside the target's own state, which is about all of
+// them: a flow can come to a target that is live, and is copied for itself.
+type Flow struct {
+	Target change.Name
+	Name   string // its identity: a flow of another name is another flow
+	Order  uint16 // which flows win ties: it is part of every event's place, and never changes
+	Source change.Name
+	ID     uint32 // the source table's identifier at the copy; 0: of files, or not known
+	Phase  Phase  // Copying, Live, Left
+
+	// Since is the position of its copy: of the first one, if that died and another was
+	// made. Changes with end <= Since are contained. Those behind are followed, also if
+	// a later copy shows what they did.
+	Since change.Position
+}
+
 // Mark is what the destination remembers of a pipeline, in one transaction with
 // the rows it speaks of. Position is a commit's end or a quiet point (promise I3).
 type Mark struct {
@@ -47,6 +65,7 @@ type Mark struct {
 	CommitTime time.Time // of the newest applied transaction; zero before the first
 	Epoch      int64     // the owner's; every write is fenced by it
 	Tables     []Table
+	Flows      []Flow
 }
 
 // Owner identifies a process that owns a pipeline.

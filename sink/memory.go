@@ -11,7 +11,7 @@ import (
 
 // Memory is the part of a Writer that flows with a user's sequence, files and
 // quarantine need: reading back what Apply stored beside the targets. The same
-// rules of concurrency and errors hold; methods only read, except Reset, StartOver and Resolve.
+// rules of concurrency and errors hold; methods only read, except Reset, StartOver, Forget and Resolve.
 //
 // What is remembered of a target is one table in schema _tailrace (rows: key,
 // sequence, place, body, tombstone, time; identity the first three, compared as
@@ -63,6 +63,10 @@ type Memory interface {
 	// StartOver forgets which files were taken and what is in quarantine, fenced, in one
 	// durable transaction: everything is going to come again.
 	StartOver(ctx context.Context) error
+
+	// Forget makes the files of relations count as never taken, fenced, in one durable
+	// transaction.
+	Forget(ctx context.Context, relations []change.Name) error
 
 	// Resolve marks events set aside as resolved, fenced, in one durable transaction.
 	Resolve(ctx context.Context, ids []int64) error

@@ -41,9 +41,9 @@ type Writer interface {
 	// bookkeeping is missing it returns the zero Mark.
 	State(ctx context.Context) (checkpoint.Mark, error)
 
-	// Save replaces the mark's head and upserts the given tables, in one durable
-	// transaction, fenced by the epoch. Tables not listed stay as they are; a listed
-	// one with phase None is forgotten. A zero Position leaves position and commit
+	// Save replaces the mark's head and upserts the given tables and flows, in one
+	// durable transaction, fenced by the epoch. Those not listed stay as they are; a
+	// listed one with phase None is forgotten. A zero Position leaves position and commit
 	// time as they are. It may be called beside Apply.
 	Save(ctx context.Context, m checkpoint.Mark) error
 

@@ -117,7 +117,7 @@ type FollowOptions struct {
 	Binary     bool  // ask for binary values
 	PieceBytes int64 // a transaction larger than this is handed on in pieces of about this size
 
-	Taken []change.File // sources of files: what the destination holds already
+	Taken []change.File // sources of files: what the destination holds already, and which relations ended (change.File.Ends)
 	Once  bool          // sources of files: hand on what is there, then a quiet point, and watch for no more
 }
 

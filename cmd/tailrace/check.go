@@ -11,6 +11,7 @@ import (
 	"tailrace/checkpoint"
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
+	"tailrace/internal/flow"
 	"tailrace/internal/pipeline"
 	"tailrace/sink"
 )
@@ -55,11 +56,11 @@ func (a *app) checkCommand() *cobra.Command {
 
 // check gathers the findings of all rooms; what cannot be looked at is an error.
 func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
-	src, err := e.openSource(ctx)
+	src, err := e.openSources(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("open the source: %w", err)
+		return nil, err
 	}
-	defer src.Close(ctx)
+	defer src.close(ctx)
 	bound, findings, err := e.bind(ctx, src, nothing)
 	if err != nil {
 		if fault.KindOf(err) != fault.Operator || fault.RemedyOf(err) == "" {
@@ -67,9 +68,9 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 		}
 		findings = append(findings, asFinding(err))
 	}
-	atSource, err := src.Check(ctx, pipeline.Followed(bound))
+	atSource, err := pipeline.CheckSources(ctx, src.log, src.files, bound)
 	if err != nil {
-		return nil, fmt.Errorf("check the source: %w", err)
+		return nil, err
 	}
 	for _, f := range atSource {
 		findings = append(findings, sink.Finding{Blocks: f.Blocks, What: f.What, Remedy: f.Remedy})
@@ -88,7 +89,12 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
+	looked := map[change.Name]bool{}
 	for _, b := range bound {
+		if looked[b.Target.Name] { // several flows may write it
+			continue
+		}
+		looked[b.Target.Name] = true
 		p, err := dst.Plan(ctx, b.Target)
 		if err != nil {
 			return nil, fmt.Errorf("look at target %s: %w", b.Target.Name, err)
@@ -101,7 +107,7 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 			})
 		}
 	}
-	state, err := src.State(ctx)
+	state, err := src.main.State(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the source's state: %w", err)
 	}
@@ -112,7 +118,10 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 }
 
 // nothing knows of no target: what cannot be followed is a finding.
-func nothing(change.Name) bool { return false }
+func nothing(*flow.Spec, change.Name) bool { return false }
+
+// anything is known: what cannot be followed concerns itself alone.
+func anything(*flow.Spec, change.Name) bool { return true }
 
 func asFinding(err error) sink.Finding {
 	var f *fault.Error
@@ -143,11 +152,11 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 func (a *app) plan(ctx context.Context, env *environment) error {
-	src, err := env.openSource(ctx)
+	src, err := env.openSources(ctx)
 	if err != nil {
-		return fmt.Errorf("open the source: %w", err)
+		return err
 	}
-	defer src.Close(ctx)
+	defer src.close(ctx)
 	bound, findings, err := env.bind(ctx, src, nothing)
 	if err != nil {
 		return err
@@ -157,7 +166,7 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		return fmt.Errorf("open the destination: %w", err)
 	}
 	defer dst.Close(ctx)
-	state, err := src.State(ctx)
+	state, err := src.main.State(ctx)
 	if err != nil {
 		return fmt.Errorf("read the source's state: %w", err)
 	}
@@ -166,7 +175,7 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		return fmt.Errorf("read the mark: %w", err)
 	}
 	fmt.Fprintln(a.out, "-- on the source")
-	statements, err := src.PlanPublications(ctx, pipeline.Followed(bound))
+	statements, err := src.main.PlanPublications(ctx, pipeline.Followed(bound))
 	if err != nil {
 		return fmt.Errorf("plan the publications: %w", err)
 	}
@@ -180,17 +189,27 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 	} else {
 		fmt.Fprintf(a.out, "-- create replication slot %s (pgoutput)\n", state.Slot.Name)
 	}
+	if feeds := pipeline.Feeds(bound); src.log != nil && len(feeds) > 0 {
+		fmt.Fprintln(a.out, "-- files are only read:")
+		for _, f := range feeds {
+			fmt.Fprintf(a.out, "--   %s\n", oneLine(f.Table.Name.String()))
+		}
+	}
 	if d, err := checkpoint.Decide(mark, pipeline.DecideState(state)); err != nil {
 		fmt.Fprintf(a.out, "-- would be refused: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n-- "))
 	} else {
 		fmt.Fprintf(a.out, "-- then: %s\n", d.Action)
 	}
 	fmt.Fprintln(a.out, "\n-- in the destination")
+	planned := map[change.Name]bool{}
 	for _, b := range bound {
-		p, err := dst.Plan(ctx, b.Target)
-		if err != nil {
-			return fmt.Errorf("look at target %s: %w", b.Target.Name, err)
+		var p sink.Plan
+		if !planned[b.Target.Name] { // several flows may write it
+			if p, err = dst.Plan(ctx, b.Target); err != nil {
+				return fmt.Errorf("look at target %s: %w", b.Target.Name, err)
+			}
 		}
+		planned[b.Target.Name] = true
 		kind := fmt.Sprintf("type %d", b.Target.Kind)
 		if b.Target.AppendOnly {
 			kind = "append-only"

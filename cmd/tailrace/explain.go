@@ -38,12 +38,12 @@ they count, with what each led to, and the rule that decided. It only reads.`,
 				return err
 			}
 			ctx := cmd.Context()
-			src, err := env.openSource(ctx)
+			src, err := env.openSources(ctx)
 			if err != nil {
-				return fmt.Errorf("open the source: %w", err)
+				return err
 			}
-			defer src.Close(ctx)
-			bound, _, err := env.bind(ctx, src, func(change.Name) bool { return true })
+			defer src.close(ctx)
+			bound, _, err := env.bind(ctx, src, anything)
 			if err != nil {
 				return err
 			}

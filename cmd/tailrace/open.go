@@ -50,10 +50,8 @@ func newLogger(c *config.Config, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-func (e *environment) openSource(context.Context) (source.Source, error) {
-	if e.Source.Kind == "files" {
-		return openFiles(e)
-	}
+// openLog opens the source with a log; there may be none.
+func (e *environment) openLog(context.Context) (source.Source, error) {
 	return sourcepg.New(sourcepg.Config{
 		DSN: e.Source.DSN.Reveal(), Pipeline: e.Pipeline,
 		Slot: e.Source.Slot, Publication: e.Source.Publication, Logger: e.log,
@@ -62,21 +60,51 @@ func (e *environment) openSource(context.Context) (source.Source, error) {
 
 // openFiles opens the relations as a source; relative paths start at the folder of
 // the configuration.
-func openFiles(e *environment) (source.Source, error) {
+func (e *environment) openFiles(context.Context) (source.Source, error) {
 	c := files.Config{Root: filepath.Dir(e.path), Log: e.log}
 	for _, r := range e.Relations {
 		// A relation that no flow reads must not count as taken.
-		if !slices.ContainsFunc(e.Specs(), func(s flow.Spec) bool { return s.Matches(change.Name{Table: r.Name}) }) {
+		reads := slices.IndexFunc(e.Specs(), func(s flow.Spec) bool { return s.Matches(change.Name{Table: r.Name}) })
+		if reads < 0 {
 			e.log.Warn("no flow reads the relation; its files are left alone", "relation", r.Name)
 			continue
 		}
-		f := files.Relation{Name: r.Name, Path: r.Path, Format: r.Format, Header: r.Header, Delimiter: r.Delimiter, Null: r.Null, Order: r.Order}
+		f := files.Relation{Name: r.Name, Path: r.Path, Format: r.Format, Header: r.Header, Delimiter: r.Delimiter, Null: r.Null, Order: r.Order, Once: e.Specs()[reads].Once}
 		for _, col := range r.Columns {
 			f.Columns = append(f.Columns, files.DeclaredColumn{Name: col.Name, Type: col.Type})
 		}
 		c.Relations = append(c.Relations, f)
 	}
 	return files.New(c)
+}
+
+// sources are what a configuration's changes come from: a log, files, or both.
+type sources struct {
+	log, files source.Source // either may be nil
+	main       source.Source // whose position the mark is: the log, if there is one
+}
+
+func (e *environment) openSources(ctx context.Context) (s sources, err error) {
+	if len(e.Relations) > 0 {
+		if s.files, err = e.openFiles(ctx); err != nil {
+			return s, fmt.Errorf("open the relations of files: %w", err)
+		}
+	}
+	if s.main = s.files; e.Source.Kind != "files" {
+		if s.log, err = e.openLog(ctx); err != nil {
+			return s, fmt.Errorf("open the source: %w", err)
+		}
+		s.main = s.log
+	}
+	return s, nil
+}
+
+func (s *sources) close(ctx context.Context) {
+	for _, src := range []source.Source{s.log, s.files} {
+		if src != nil {
+			src.Close(ctx)
+		}
+	}
 }
 
 // sourceSchema is the source's default schema; relations of files have none.
@@ -111,23 +139,30 @@ func (e *environment) pipeline(progress *progress) (pipeline.Config, error) {
 	if err != nil {
 		return pipeline.Config{}, fmt.Errorf("identify this process: %w", err)
 	}
-	return pipeline.Config{
-		Name: e.Pipeline, Flows: e.Specs(), OpenSource: e.openSource, OpenSink: e.openSink,
+	c := pipeline.Config{
+		Name: e.Pipeline, Flows: e.Specs(), OpenSink: e.openSink,
 		SourceSchema: e.sourceSchema(), DefaultSchema: e.defaultSchema(), Owner: me,
 		Workers: e.Hydrate.Workers, BatchRows: e.Batch.MaxRows, BatchBytes: int64(e.Batch.MaxBytes),
 		QueueBytes: int64(e.QueueBytes), PieceBytes: int64(e.Source.MaxTransactionBytes),
 		DrainMax: e.DrainMax, RetryMax: e.RetryMax,
 		Retention: pipeline.Retention{Max: int64(e.Source.MaxRetainedWAL), Drop: e.Source.OnLimit == "stop_and_drop_slot"},
 		Log:       e.log, Progress: progress, Stats: progress.stats,
-	}, nil
+	}
+	if e.Source.Kind != "files" {
+		c.OpenSource = e.openLog
+	}
+	if len(e.Relations) > 0 {
+		c.OpenFiles = e.openFiles
+	}
+	return c, nil
 }
 
-// bind connects to the source and matches the flows with its tables; see
+// bind connects to the sources and matches the flows with their relations; see
 // pipeline.Bind for known.
-func (e *environment) bind(ctx context.Context, src source.Source, known func(change.Name) bool) ([]pipeline.Bound, []sink.Finding, error) {
-	relations, err := src.Relations(ctx)
+func (e *environment) bind(ctx context.Context, src sources, known pipeline.Known) ([]pipeline.Bound, []sink.Finding, error) {
+	relations, err := pipeline.Relations(ctx, src.log, src.files)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the source's catalogue: %w", err)
+		return nil, nil, err
 	}
 	return pipeline.Bind(e.Specs(), relations, e.sourceSchema(), e.defaultSchema(), known)
 }

@@ -103,7 +103,12 @@ func (e *environment) listen(ctx context.Context, stats *pipeline.Stats) (end fu
 // rest. Without it the heap would be let grow to double of what lives. GOMEMLIMIT
 // overrides.
 func boundMemory(c *config.Config) {
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(2*int64(c.QueueBytes+c.Batch.MaxBytes+c.Source.MaxTransactionBytes) + 64<<20)
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
 	}
+	readers := config.Bytes(1) // each holds a piece outside the queue
+	if c.Source.Kind != "files" && len(c.Relations) > 0 {
+		readers = 2
+	}
+	debug.SetMemoryLimit(2*int64(c.QueueBytes+c.Batch.MaxBytes+readers*c.Source.MaxTransactionBytes) + 64<<20)
 }

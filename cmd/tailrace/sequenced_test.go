@@ -24,6 +24,7 @@ func TestExamplesPrintTheDocumentedTables(t *testing.T) {
 			for config, tables := range map[string][]string{
 				"files.yaml":    {"users_current", "users_history", "users_history_without_moves"},
 				"postgres.yaml": {"users_current", "users_history", "users_history_without_moves"},
+				"seeded.yaml":   {"users_current", "users_history"},
 				"truncate.yaml": {"users_current` with the TRUNCATE"},
 			} {
 				t.Run(config, func(t *testing.T) {
@@ -32,11 +33,13 @@ func TestExamplesPrintTheDocumentedTables(t *testing.T) {
 						t.Fatal(err)
 					}
 					source := server.Database(t)
-					sql, err := os.ReadFile(filepath.Join(folder, "users_cdf.sql"))
-					if err != nil {
-						t.Fatal(err)
+					for _, file := range []string{"users_cdf.sql", "users_live.sql"} {
+						sql, err := os.ReadFile(filepath.Join(folder, file))
+						if err != nil {
+							t.Fatal(err)
+						}
+						server.Exec(t, source, string(sql))
 					}
-					server.Exec(t, source, string(sql))
 					t.Setenv("SOURCE_DSN", source)
 					path := filepath.Join(work, config)
 					dest := freshDestination(t, server, d.kind)

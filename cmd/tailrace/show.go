@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
 	"tailrace/scd"
@@ -33,12 +32,12 @@ func (a *app) showCommand() *cobra.Command {
 			ctx := cmd.Context()
 			// The flows say which columns are the key, so the source is asked for its
 			// catalogue; the rows come from the destination alone.
-			src, err := env.openSource(ctx)
+			src, err := env.openSources(ctx)
 			if err != nil {
-				return fmt.Errorf("open the source: %w", err)
+				return err
 			}
-			defer src.Close(ctx)
-			bound, _, err := env.bind(ctx, src, func(change.Name) bool { return true })
+			defer src.close(ctx)
+			bound, _, err := env.bind(ctx, src, anything)
 			if err != nil {
 				return err
 			}

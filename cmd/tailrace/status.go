@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"tailrace/checkpoint"
-	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
 	"tailrace/internal/pipeline"
@@ -31,6 +30,8 @@ type status struct {
 	Continuity  string           `json:"continuity"` // whole | lost | unknown
 	Why         string           `json:"why,omitempty"`
 	Tables      []tableStatus    `json:"tables"`
+	Flows       []flowStatus     `json:"flows"`      // of targets with sequence_by
+	Files       []filesStatus    `json:"files"`      // relations of files that were taken from
 	Sequenced   []memoryStatus   `json:"sequenced"`  // targets of flows with sequence_by
 	Quarantine  map[string]int64 `json:"quarantine"` // events set aside and not resolved, by flow
 	Problems    []string         `json:"problems"`   // what makes --check exit 1
@@ -52,6 +53,20 @@ type tableStatus struct {
 	Phase  string `json:"phase"`
 	Since  string `json:"since"`
 	Reason string `json:"reason,omitempty"`
+}
+
+type flowStatus struct {
+	Flow   string `json:"flow"`
+	Target string `json:"target"`
+	Source string `json:"source"` // empty: carried on by another flow
+	Phase  string `json:"phase"`  // copying | catching | live | left
+	Since  string `json:"since"`
+}
+
+type filesStatus struct {
+	Relation string `json:"relation"`
+	Taken    int64  `json:"taken"`
+	Ended    bool   `json:"ended,omitempty"` // taken once, to its end
 }
 
 type memoryStatus struct {
@@ -108,7 +123,7 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
-	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Problems: []string{}}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Problems: []string{}}
 	if mark.Phase == checkpoint.None {
 		st.Phase = "not started"
 		st.Problems = append(st.Problems, "the pipeline has not been started")
@@ -122,6 +137,13 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 			st.Problems = append(st.Problems, fmt.Sprintf("table %s is parked: %s", t.Target, t.Reason))
 		}
 	}
+	for _, f := range mark.Flows {
+		phase := f.Phase
+		if phase == checkpoint.Live && mark.Position.Before(f.Since) {
+			phase = checkpoint.Catching
+		}
+		st.Flows = append(st.Flows, flowStatus{Flow: f.Name, Target: f.Target.String(), Source: f.Source.String(), Phase: string(phase), Since: f.Since.String()})
+	}
 	memory, sequenced := dst.(sink.Memory)
 	if sequenced {
 		counts, err := memory.Unresolved(ctx)
@@ -131,6 +153,11 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 		for _, flow := range slices.Sorted(maps.Keys(counts)) {
 			st.Quarantine[flow] = counts[flow]
 			st.Problems = append(st.Problems, fmt.Sprintf("flow %s: %d events are in quarantine: see `tailrace quarantine list`", flow, counts[flow]))
+		}
+	}
+	if sequenced && len(e.Relations) > 0 {
+		if st.Files, err = takenFiles(ctx, memory); err != nil {
+			return nil, err
 		}
 	}
 	state, bound, err := e.sourceState(ctx)
@@ -181,20 +208,45 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 // segment, is not lag.
 const lagBytesNoise = 16 << 20
 
+// takenFiles counts the files that were taken, by relation.
+func takenFiles(ctx context.Context, m sink.Memory) ([]filesStatus, error) {
+	list, err := m.Files(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read which files were taken: %w", err)
+	}
+	by := map[string]*filesStatus{}
+	for _, f := range list {
+		name := f.Relation.String()
+		if by[name] == nil {
+			by[name] = &filesStatus{Relation: name}
+		}
+		if f.Ends() {
+			by[name].Ended = true
+		} else {
+			by[name].Taken++
+		}
+	}
+	out := []filesStatus{}
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		out = append(out, *by[name])
+	}
+	return out, nil
+}
+
 // sourceState asks the source, and matches the flows with its tables if some have
 // sequence_by: their types say how a sequence reads. bound is nil where they do not
 // match; the pipeline itself says why.
 func (e *environment) sourceState(ctx context.Context) (state source.State, bound []pipeline.Bound, err error) {
-	src, err := e.openSource(ctx)
+	src, err := e.openSources(ctx)
 	if err != nil {
 		return state, nil, err
 	}
-	defer src.Close(ctx)
-	if state, err = src.State(ctx); err != nil {
+	defer src.close(ctx)
+	if state, err = src.main.State(ctx); err != nil {
 		return state, nil, err
 	}
 	if slices.ContainsFunc(e.Specs(), func(f flow.Spec) bool { return f.Sequenced.Is() }) {
-		bound, _, err = e.bind(ctx, src, func(change.Name) bool { return true })
+		bound, _, err = e.bind(ctx, src, anything)
 		if err != nil {
 			e.log.Debug("the flows do not match the source", "error", err.Error())
 		}
@@ -232,6 +284,28 @@ func (a *app) printStatus(st *status) {
 		fmt.Fprintln(w, "TARGET\tFROM\tPHASE\tSINCE")
 		for _, t := range st.Tables {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.Target, t.Source, t.Phase, t.Since)
+		}
+		w.Flush()
+	}
+	if len(st.Flows) > 0 {
+		fmt.Fprintln(a.out)
+		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "FLOW\tINTO\tFROM\tPHASE\tSINCE")
+		for _, f := range st.Flows {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", oneLine(f.Flow), f.Target, dash(f.Source), f.Phase, f.Since)
+		}
+		w.Flush()
+	}
+	if len(st.Files) > 0 {
+		fmt.Fprintln(a.out)
+		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "RELATION\tFILES TAKEN")
+		for _, f := range st.Files {
+			ended := ""
+			if f.Ended {
+				ended = ", to its end"
+			}
+			fmt.Fprintf(w, "%s\t%d%s\n", oneLine(f.Relation), f.Taken, ended)
 		}
 		w.Flush()
 	}

@@ -42,13 +42,13 @@ func (a *app) teardownCommand() *cobra.Command {
 			if err := dst.Own(ctx, me, 0); err != nil {
 				return fmt.Errorf("take ownership of pipeline %s: %w", env.Pipeline, err)
 			}
-			src, err := env.openSource(ctx)
+			src, err := env.openSources(ctx)
 			if err != nil {
-				return fmt.Errorf("open the source: %w", err)
+				return err
 			}
-			defer src.Close(ctx)
+			defer src.close(ctx)
 			// The slot first: it is what costs the source something.
-			if err := src.Drop(ctx); err != nil {
+			if err := src.main.Drop(ctx); err != nil {
 				return fmt.Errorf("drop slot and publications: %w", err)
 			}
 			if err := dst.Teardown(ctx); err != nil {

@@ -69,12 +69,16 @@ type Tx struct {
 // them is part of the mark.
 type File struct {
 	Relation Name
-	Path     string    // relative to the root of the relation's glob, with slashes
+	Path     string    // relative to the root of the relation's glob, with slashes; empty: see Ends
 	Size     int64     // bytes
 	Modified time.Time // as the file system says, when it was taken
 	Checksum string    // of all its bytes, in hexadecimal
 	Rows     int64     // events in it
 }
+
+// Ends reports whether f is no file but says that its relation was taken to its end
+// and is not looked at any more: of a relation that is taken once. Rows counts files.
+func (f *File) Ends() bool { return f.Path == "" }
 
 // Segment is what a source hands on at once: consecutive transactions (or
 // pieces) that were read together, and the bytes they hold in memory. It lets a

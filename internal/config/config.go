@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -150,16 +151,24 @@ func Default() Config {
 	}
 }
 
+// ofFiles reports whether the flow names a relation of files. A table of that name is
+// named with its schema.
+func (c *Config) ofFiles(f *Flow) bool {
+	schema, table := flow.SplitName(f.Source)
+	return schema == "" && slices.ContainsFunc(c.Relations, func(r Relation) bool { return r.Name == table })
+}
+
 // Specs returns the flows' specifications.
 func (c *Config) Specs() []flow.Spec {
 	specs := make([]flow.Spec, len(c.Flows))
 	for i, f := range c.Flows {
+		files := c.Source.Kind == "files" || c.ofFiles(&f)
 		specs[i] = flow.Spec{
-			Source: f.Source, Once: f.Once, Except: f.Except, Target: f.Target, SCDType: f.SCDType, Keys: f.Keys, AppendOnly: f.AppendOnly,
+			Source: f.Source, Files: files, Once: f.Once, Except: f.Except, Target: f.Target, SCDType: f.SCDType, Keys: f.Keys, AppendOnly: f.AppendOnly,
 			ColumnList: f.ColumnList, ExceptColumnList: f.ExceptColumnList,
 			TrackHistory: f.TrackHistory, TrackHistoryExcept: f.TrackHistoryExcept, HistoryStart: f.HistoryStart,
 			Sequenced: flow.Sequenced{
-				Name: f.Name, SequenceBy: f.SequenceBy, Feed: f.SourceKind == "feed" || c.Source.Kind == "files", SkipChange: f.SkipChangeCommits,
+				Name: f.Name, SequenceBy: f.SequenceBy, Feed: f.SourceKind == "feed" || files, SkipChange: f.SkipChangeCommits,
 				DeleteWhen: f.ApplyAsDeletes, TruncateWhen: f.ApplyAsTruncates,
 				IgnoreNull: f.IgnoreNull, IgnoreNullList: f.IgnoreNullList, IgnoreNullExcept: f.IgnoreNullExcept, ColumnsToUpdate: f.ColumnsToUpdate,
 				DeleteSequence: f.DeleteSequence, Global: f.SequenceScope == "global",
@@ -191,8 +200,6 @@ func (c *Config) Validate() error {
 		return bad("source.kind %q is not known; it is postgres or files", c.Source.Kind)
 	case c.Source.Kind == "files" && len(c.Relations) == 0:
 		return bad("source.kind files needs `relations`: each a name with a path, such as `users_cdf: {path: \"feed/*.jsonl\", format: jsonl}`")
-	case c.Source.Kind != "files" && len(c.Relations) > 0:
-		return bad("relations of files go with source.kind: files in this version")
 	case c.Destination.Kind != "duckdb" && c.Destination.Kind != "postgres":
 		return bad("destination.kind %q is not known; it is duckdb or postgres", c.Destination.Kind)
 	case c.Destination.Kind == "duckdb" && c.Destination.DSN == "":
@@ -224,10 +231,15 @@ func (c *Config) Validate() error {
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return bad("log_level is debug, info, warn or error, not %q", c.LogLevel)
 	}
+	once := map[string]bool{}
 	for _, f := range c.Flows {
+		before, again := once[f.Source]
+		once[f.Source] = f.Once
 		switch {
-		case f.Once && c.Source.Kind == "files":
-			return bad("flow %q: once goes with tables, not with files, in this version", f.Source)
+		case again && before != f.Once && c.ofFiles(&f):
+			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", f.Source)
+		case f.SourceKind == "table" && c.ofFiles(&f):
+			return bad("flow %q: source_kind is feed: a relation of files holds events", f.Source)
 		case f.SourceKind != "" && f.SourceKind != "table" && f.SourceKind != "feed":
 			return bad("flow %q: source_kind is table or feed, not %q", f.Source, f.SourceKind)
 		case f.SequenceScope != "" && f.SequenceScope != "key" && f.SequenceScope != "global":

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"tailrace/internal/change"
 	"tailrace/internal/config"
 	"tailrace/internal/fault"
 )
@@ -69,6 +70,8 @@ func TestWrongFilesAreNamedWithLineAndSuggestion(t *testing.T) {
 		{"pipeline: p\ndestination: {dsn: x}\n", "`flows` is empty"},
 		{"pipeline: p\nflows: [{source: a}]\n", "`destination.dsn` is missing"},
 		{small + "log_level: loud\n", "log_level"},
+		{"pipeline: p\ndestination: {dsn: x}\nrelations: {r: {path: a, format: csv}}\nflows: [{source: r, source_kind: table, keys: [k], sequence_by: n}]\n", "a relation of files holds events"},
+		{"pipeline: p\ndestination: {dsn: x}\nrelations: {r: {path: a, format: csv}}\nflows: [{source: r, once: true, keys: [k], sequence_by: n}, {source: r, target: t, keys: [k], sequence_by: n}]\n", "a relation of its own"},
 		{"a: [\n", "line"},
 	} {
 		_, err := config.Parse("f.yaml", []byte(c.text))
@@ -106,6 +109,36 @@ flows: [{source: "public.\"Users\"", keys: [userId, ID], target: UserHist, store
 	}
 	if f := c.Specs()[0]; f.Keys[0] != "userId" || f.ColumnList[2] != "City" || f.Target != "UserHist" || f.SCDType != 2 {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A flow without a schema means a relation of files if there is one of that name, else a
+// table.
+func TestFlowsNameFilesOrTables(t *testing.T) {
+	c, err := config.Parse("f.yaml", []byte(`
+pipeline: p
+source: {kind: postgres}
+destination: {dsn: x}
+relations: {users: {path: a, format: csv}, a.b: {path: b, format: csv}}
+flows:
+  - {source: users, keys: [k], sequence_by: n}
+  - {source: public.users, target: other}
+  - {source: orders}
+  - {source: '"a.b"', keys: [k], sequence_by: n}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []change.Name{{Table: "users"}, {Schema: "public", Table: "users"}, {Schema: "public", Table: "orders"}, {Table: "a.b"}} {
+		spec := c.Specs()[i]
+		for _, n := range []change.Name{{Table: "users"}, {Schema: "public", Table: "users"}, {Schema: "public", Table: "orders"}, {Table: "a.b"}} {
+			if got := spec.Matches(n); got != (n == want) {
+				t.Errorf("flow %s takes %s: %v", spec.Source, n, got)
+			}
+		}
+		if files := want.Schema == ""; spec.Files != files || spec.Sequenced.Feed != files {
+			t.Errorf("flow %s: files %v, feed %v", spec.Source, spec.Files, spec.Sequenced.Feed)
+		}
 	}
 }
 

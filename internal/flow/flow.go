@@ -15,13 +15,14 @@ import (
 
 // Spec is one flow as a person declares it. Names follow the AUTO CDC parameters.
 type Spec struct {
-	Source  string   // `schema.table`, or a pattern with * and ?, e.g. `public.*`
+	Source  string   // `schema.table`, or a pattern with * and ?, e.g. `public.*`; of Files the relation's name
+	Files   bool     // the source is a relation of files, not a table
 	Except  []string // names or patterns that a pattern leaves out
 	Target  string   // `table`, `schema.table`, or a template with {schema} and {table}; empty: by the naming rule
 	SCDType int      // 1 or 2
 
 	Keys             []string // empty: the primary key
-	Once             bool     // copy the rows, and follow nothing (rule R90)
+	Once             bool     // take the rows or files that are there, and follow nothing (rule R90)
 	AppendOnly       bool     // follow inserts and truncates only, although there is a key
 	ColumnList       []string // only these columns
 	ExceptColumnList []string // all but these
@@ -173,10 +174,11 @@ func (s *Spec) Validate() error {
 }
 
 // Matches reports whether the flow takes the relation named n. Without a schema
-// in the pattern, schema public is meant. Names are compared as the database
-// stores them, case included.
+// in the pattern, schema public is meant; relations of files have none, and only
+// flows of files take them. Names are compared as the database stores them, case
+// included.
 func (s *Spec) Matches(n change.Name) bool {
-	if !match(s.Source, n) {
+	if s.Files != (n.Schema == "") || !match(s.Source, n) {
 		return false
 	}
 	return !slices.ContainsFunc(s.Except, func(p string) bool { return match(p, n) })
@@ -186,7 +188,7 @@ func (s *Spec) Matches(n change.Name) bool {
 // A name that itself holds a dot is written in double quotes: public."a.b".
 func match(pattern string, n change.Name) bool {
 	schema, table := SplitName(pattern)
-	if schema == "" && n.Schema != "" { // relations of files have no schema
+	if schema == "" && n.Schema != "" {
 		schema = "public"
 	}
 	return glob(schema, n.Schema) && glob(table, n.Table)
@@ -225,10 +227,11 @@ func unquote(s string) string {
 
 // TargetFor names the target of relation n. An unqualified target lies in the
 // destination's default schema. Without one the source's schema is kept, with
-// sourceDefault (PostgreSQL: public) mapped to the default schema.
+// sourceDefault (PostgreSQL: public) mapped to the default schema, as is the lack of
+// one (relations of files).
 func (s *Spec) TargetFor(n change.Name, sourceDefault, defaultSchema string) change.Name {
 	if s.Target == "" {
-		if n.Schema == sourceDefault {
+		if n.Schema == sourceDefault || n.Schema == "" {
 			return change.Name{Schema: defaultSchema, Table: n.Table}
 		}
 		return n

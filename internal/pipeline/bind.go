@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,11 +34,15 @@ type Bound struct {
 	Blocked *sink.Finding
 }
 
+// Known reports whether a flow's target has been copied with its rows, so that its
+// source's present state concerns it alone.
+type Known func(spec *flow.Spec, target change.Name) bool
+
 // Bind matches flows with the source's relations. A relation that cannot be followed
 // is a finding where a pattern took it and an error where it was named by itself,
 // unless its target is known from before: then it is Blocked and does not keep the
 // others from going on.
-func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, defaultSchema string, known func(target change.Name) bool) ([]Bound, []sink.Finding, error) {
+func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, defaultSchema string, known Known) ([]Bound, []sink.Finding, error) {
 	var bound []Bound
 	var findings []sink.Finding
 	taken := map[change.Name]change.Name{}
@@ -91,11 +96,11 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 				continue
 			}
 			schema, table := flow.SplitName(spec.Source)
-			if schema == "" {
+			if schema == "" && !spec.Files {
 				schema = sourceDefault
 			}
 			gone := &source.Relation{Table: &change.Table{Name: change.Name{Schema: schema, Table: table}}}
-			if b := blocked(spec, gone, sourceDefault, defaultSchema, "make it again, or take its flow out of the configuration", "the source has no table "+spec.Source+" any more"); known(b.Target.Name) {
+			if b := blocked(spec, gone, sourceDefault, defaultSchema, "make it again, or take its flow out of the configuration", "the source has no table "+spec.Source+" any more"); known(spec, b.Target.Name) {
 				if !spec.Once || !slices.ContainsFunc(bound, func(o Bound) bool { return o.Target.Name == b.Target.Name }) {
 					bound = append(bound, b)
 				}
@@ -125,11 +130,11 @@ func orderOf(before []flow.Spec, target change.Name, sourceDefault, defaultSchem
 
 // bindOne gives a Bound, or a finding for a relation that a pattern skips or that
 // blocks.
-func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, defaultSchema string, known func(change.Name) bool) (Bound, *sink.Finding, error) {
+func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, defaultSchema string, known Known) (Bound, *sink.Finding, error) {
 	t := rel.Table
 	refuse := func(remedy, format string, args ...any) (Bound, *sink.Finding, error) {
 		what := fmt.Sprintf("table %s: ", t.Name) + fmt.Sprintf(format, args...)
-		if b := blocked(spec, rel, sourceDefault, defaultSchema, remedy, what); known(b.Target.Name) {
+		if b := blocked(spec, rel, sourceDefault, defaultSchema, remedy, what); known(spec, b.Target.Name) {
 			return b, nil, nil
 		}
 		if spec.IsPattern() {
@@ -138,7 +143,7 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 		return Bound{}, nil, fault.Refuse(remedy, "%s", what)
 	}
 	if rel.Problem != "" {
-		if spec.IsPattern() && !known(spec.TargetFor(t.Name, sourceDefault, defaultSchema)) {
+		if spec.IsPattern() && !known(spec, spec.TargetFor(t.Name, sourceDefault, defaultSchema)) {
 			return Bound{}, &sink.Finding{What: fmt.Sprintf("table %s is left out: %s", t.Name, rel.Problem), Remedy: "name it in except to say that this is meant"}, nil
 		}
 		return refuse("correct the flow", "%s", rel.Problem)
@@ -276,7 +281,7 @@ func Followed(bound []Bound) []source.Followed {
 	var out []source.Followed
 	at := map[uint32]int{}
 	for i := range bound {
-		if bound[i].Spec.Once {
+		if bound[i].Spec.Once || bound[i].Spec.Files {
 			continue
 		}
 		t := bound[i].Relation.Table
@@ -289,6 +294,39 @@ func Followed(bound []Bound) []source.Followed {
 		out[j].AppendOnly = out[j].AppendOnly && bound[i].appendOnly()
 	}
 	return out
+}
+
+// Feeds lists the relations of files that flows take, each once.
+func Feeds(bound []Bound) []source.Followed {
+	var out []source.Followed
+	for i := range bound {
+		t := bound[i].Relation.Table
+		if bound[i].Spec.Files && !slices.ContainsFunc(out, func(f source.Followed) bool { return f.Table == t }) {
+			out = append(out, source.Followed{Table: t})
+		}
+	}
+	return out
+}
+
+// CheckSources looks for everything that would stop the flows on a log and on files,
+// either of which may be nil, or both the same.
+func CheckSources(ctx context.Context, log, files source.Source, bound []Bound) ([]source.Finding, error) {
+	var all []source.Finding
+	if log != nil && log != files {
+		findings, err := log.Check(ctx, Followed(bound))
+		if err != nil {
+			return nil, fmt.Errorf("check the source: %w", err)
+		}
+		all = findings
+	}
+	if files == nil {
+		return all, nil
+	}
+	findings, err := files.Check(ctx, Feeds(bound))
+	if err != nil {
+		return nil, fmt.Errorf("check the relations of files: %w", err)
+	}
+	return append(all, findings...), nil
 }
 
 // appendOnly reports whether the flow can do with inserts and truncates alone. A feed

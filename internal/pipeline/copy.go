@@ -28,6 +28,7 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 		t.Phase = checkpoint.None
 		m.Tables = append(m.Tables, t)
 	}
+	m.Flows = forgotten(s.mark.Flows)
 	if err := s.save(ctx, m); err != nil {
 		return err
 	}
@@ -53,6 +54,7 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 	}
 
 	m.Phase, m.Position, m.Tables = checkpoint.Copying, snap.Position(), nil
+	m.Flows = nil
 	for i := range s.bound {
 		if !s.bound[i].second {
 			m.Tables = append(m.Tables, s.tableState(&s.bound[i], checkpoint.Creating, change.Position{}))
@@ -80,7 +82,8 @@ func (s *session) wanted(source change.Name) bool {
 // catching until the mark has reached their snapshot.
 func (s *session) hydrateMissing(ctx context.Context) error {
 	var missing []Bound
-	var forgotten, gone []checkpoint.Table
+	var gone, parked []checkpoint.Table
+	var goneFlows []checkpoint.Flow
 	for i := range s.bound {
 		b := &s.bound[i]
 		st := s.state(b.Target.Name)
@@ -106,22 +109,23 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		case slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Target.Name == t.Target }):
 		case s.wanted(t.Source):
 			if t.Phase != checkpoint.Parked {
-				gone = append(gone, park(t, fmt.Sprintf("the source has no table %s any more", t.Source), "make it again, or leave it out of the pattern with except"))
+				parked = append(parked, park(t, fmt.Sprintf("the source has no table %s any more", t.Source), "make it again, or leave it out of the pattern with except"))
 				break
 			}
 			s.Log.Warn("table is parked", "target", t.Target.String(), "reason", t.Reason)
 		default:
 			s.Log.Warn("target is no longer in the flows; its rows stay, it is not followed any more", "target", t.Target.String())
 			t.Phase = checkpoint.None
-			forgotten = append(forgotten, t)
+			gone = append(gone, t)
+			goneFlows = append(goneFlows, forgotten(s.flowsOf(t.Target))...)
 		}
 	}
-	if err := s.park(ctx, gone); err != nil {
+	if err := s.park(ctx, parked); err != nil {
 		return err
 	}
-	if len(forgotten) > 0 {
+	if len(gone) > 0 {
 		m := s.mark
-		m.Tables = forgotten
+		m.Tables, m.Flows = gone, goneFlows
 		if err := s.save(ctx, m); err != nil {
 			return err
 		}
@@ -131,19 +135,30 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			return fault.Badly("--table %s: no flow has such a target", name)
 		}
 	}
-	if len(missing) > 0 && s.keepless && s.mark.Phase == checkpoint.Live {
-		return fault.Refuse("`tailrace run --overwrite` takes all files again, for all targets",
-			"target %s is new, and files that its flow needs were taken without it", missing[0].Target.Name)
+	arrived, err := s.arrivals()
+	if err != nil {
+		return err
 	}
-	if len(missing) > 0 {
-		if err := s.preflight(ctx, missing, s.mode.Overwrite); err != nil {
+	again, err := s.filesAgain(missing, arrived.flows)
+	if err != nil {
+		return err
+	}
+	if len(missing)+len(arrived.flows) > 0 {
+		all := slices.Clone(missing)
+		for _, b := range arrived.flows {
+			all = append(all, *b)
+		}
+		if err := s.preflight(ctx, all, s.mode.Overwrite); err != nil {
 			return err
 		}
 	}
 	if err := s.src.Publish(ctx, s.publishable()); err != nil {
 		return fmt.Errorf("change the publications: %w", err)
 	}
-	if len(missing) == 0 {
+	if len(missing)+len(arrived.flows) == 0 {
+		if err := s.saveFlows(ctx, arrived.states); err != nil {
+			return err
+		}
 		if s.mark.Phase == checkpoint.Copying {
 			return s.finishCopy(ctx)
 		}
@@ -152,23 +167,78 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 	// The publication's change is committed, so the snapshot's position lies after
 	// it: everything later is in the stream, everything earlier in the snapshot.
 	m := s.mark
-	m.Tables = nil
+	m.Tables, m.Flows = nil, nil
 	for i := range missing {
 		m.Tables = append(m.Tables, s.tableState(&missing[i], checkpoint.Creating, change.Position{}))
 	}
 	if err := s.save(ctx, m); err != nil {
 		return err
 	}
-	snap, err := s.src.Snapshot(ctx)
-	if err != nil {
-		return fmt.Errorf("take a snapshot of the source: %w", err)
+	if err := s.forgetFiles(ctx, again); err != nil {
+		return err
 	}
-	defer s.close("snapshot", snap.Close)
+	var snap source.Snapshot // of no use to targets that are made of files alone
+	if arrived.needsCopy() || slices.ContainsFunc(missing, func(b Bound) bool { return s.copied(&b) }) {
+		if snap, err = s.src.Snapshot(ctx); err != nil {
+			return fmt.Errorf("take a snapshot of the source: %w", err)
+		}
+		defer s.close("snapshot", snap.Close)
+	}
 	if err := s.load(ctx, missing, snap, checkpoint.Catching); err != nil {
+		return err
+	}
+	if err := s.admit(ctx, arrived, snap); err != nil {
 		return err
 	}
 	fault.KillPoint("copy finished")
 	return s.finishCopy(ctx)
+}
+
+// copied reports whether rows of the log's source go into the target of b, which is the
+// first flow into it.
+func (s *session) copied(b *Bound) bool {
+	return slices.ContainsFunc(s.bound, func(o Bound) bool { return o.Target.Name == b.Target.Name && !o.Spec.Files })
+}
+
+// filesAgain lists the relations whose files have to be taken again, because targets
+// that are to be made anew, or new flows, need them. It refuses where that would concern
+// another flow, which has them.
+func (s *session) filesAgain(missing []Bound, arrived []*Bound) (again []change.Name, err error) {
+	needs := func(b *Bound) bool {
+		return slices.ContainsFunc(missing, func(m Bound) bool { return m.Target.Name == b.Target.Name }) || slices.Contains(arrived, b)
+	}
+	for i := range s.bound {
+		b := &s.bound[i]
+		relation := b.Relation.Table.Name
+		if !b.Spec.Files || !needs(b) || slices.Contains(again, relation) ||
+			!slices.ContainsFunc(s.taken, func(f change.File) bool { return f.Relation == relation }) {
+			continue
+		}
+		for j := range s.bound {
+			if o := &s.bound[j]; o.Spec.Files && o.Relation.Table.Name == relation && !needs(o) {
+				return nil, fault.Refuse(fmt.Sprintf("give the flow into %s a relation of its own: another name under `relations`, with the same path. Or make the targets anew: `tailrace backfill --table %[1]s --table %s --overwrite`", b.Target.Name, o.Target.Name),
+					"target %s is to be made of relation %s, whose files were taken already, for target %s", b.Target.Name, relation, o.Target.Name)
+			}
+		}
+		again = append(again, relation)
+	}
+	return again, nil
+}
+
+// forgetFiles makes the files of relations count as never taken.
+func (s *session) forgetFiles(ctx context.Context, relations []change.Name) error {
+	if len(relations) == 0 {
+		return nil
+	}
+	memory, ok := s.dst.(sink.Memory)
+	if !ok {
+		return fault.Badly("this destination does not take files")
+	}
+	if err := memory.Forget(ctx, relations); err != nil {
+		return fmt.Errorf("forget the files of relations: %w", err)
+	}
+	s.taken = slices.DeleteFunc(s.taken, func(f change.File) bool { return slices.Contains(relations, f.Relation) })
+	return nil
 }
 
 // widen gives a target the columns that its source table got while nothing ran.
@@ -216,10 +286,14 @@ func (s *session) tableState(b *Bound, p checkpoint.Phase, since change.Position
 	return t
 }
 
-// doneState is a table's state once it is copied.
+// doneState is a table's state once it is copied; snap is nil where nothing was.
 func (s *session) doneState(b *Bound, p checkpoint.Phase, snap source.Snapshot) checkpoint.Table {
-	done := s.tableState(b, p, snap.Position())
-	if p == checkpoint.Catching && snap.Position().Compare(s.mark.Position) <= 0 {
+	var since change.Position
+	if snap != nil {
+		since = snap.Position()
+	}
+	done := s.tableState(b, p, since)
+	if p == checkpoint.Catching && since.Compare(s.mark.Position) <= 0 {
 		done.Phase = checkpoint.Live
 	}
 	return done
@@ -233,9 +307,9 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 			return fault.Refuse(f.Remedy, "%s", f.What)
 		}
 	}
-	findings, err := s.src.Check(ctx, Followed(bound))
+	findings, err := CheckSources(ctx, s.src, s.files, bound)
 	if err != nil {
-		return fmt.Errorf("check the source: %w", err)
+		return err
 	}
 	for _, f := range findings {
 		if f.Blocks {
@@ -268,7 +342,7 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 	return nil
 }
 
-// load copies tables under one snapshot.
+// load copies tables under one snapshot; it is nil where nothing is to be copied.
 func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot, phase checkpoint.Phase) error {
 	var tables []hydrate.Table
 	var withSequence []*Bound
@@ -285,6 +359,10 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 		if err := s.dst.Create(ctx, b.Target); err != nil {
 			return fmt.Errorf("make target %s: %w", b.Target.Name, err)
 		}
+		if b.flow != nil {
+			withSequence = append(withSequence, b)
+			continue
+		}
 		req := source.CopyRequest{Table: b.Relation.Table, Binary: s.binary}
 		for _, c := range b.Target.Columns {
 			req.Columns = append(req.Columns, c.Name)
@@ -297,10 +375,6 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 			req.StartAt = &start
 		}
 		done := s.doneState(b, phase, snap)
-		if b.flow != nil {
-			withSequence = append(withSequence, b)
-			continue
-		}
 		tables = append(tables, hydrate.Table{
 			Name: b.Target.Name.String(), Rows: b.Relation.Rows, Bytes: b.Relation.Size,
 			Read: func(ctx context.Context, w io.Writer) (int64, error) { return snap.Copy(ctx, req, w) },
@@ -339,6 +413,6 @@ func (s *session) remember(t checkpoint.Table) {
 
 func (s *session) finishCopy(ctx context.Context) error {
 	m := s.mark
-	m.Phase, m.Tables = checkpoint.Live, nil
+	m.Phase, m.Tables, m.Flows = checkpoint.Live, nil, nil
 	return s.save(ctx, m)
 }

@@ -19,8 +19,8 @@ func (r *route) empties(c *change.Change) bool {
 func (f *follower) empties(tx *change.Tx) bool {
 	for i := range tx.Changes {
 		if c := &tx.Changes[i]; c.Op == change.Truncate {
-			for _, r := range f.routes[c.Table.ID] {
-				if r.empties(c) && !r.state.Contains(tx) {
+			for _, r := range f.routes[fromSource.relation(c.Table.ID)] {
+				if r.empties(c) && !r.contains(tx) {
 					return true
 				}
 			}
@@ -35,9 +35,9 @@ func (f *follower) empties(tx *change.Tx) bool {
 // through in portions of a batch, as pieces of one destination transaction: a target
 // of any size is emptied in the memory of a batch.
 func (f *follower) empty(ctx context.Context, r *route, tx *change.Tx, c *change.Change) error {
-	if len(r.lane.flows) > 1 {
+	if len(r.lane.flows) > 1 || len(f.flowsOf(r.Target.Name)) > 1 {
 		return parkedBy(r.Target.Name, &sequenced.Park{
-			Reason: fmt.Sprintf("TRUNCATE of table %s: several flows write its target, and which rows were this flow's is not known", c.Table.Name),
+			Reason: fmt.Sprintf("TRUNCATE of table %s: several flows write its target, or did, and which rows were this flow's is not known", c.Table.Name),
 		})
 	}
 	e, err := r.shaper.Emptied(tx, c)

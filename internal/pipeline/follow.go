@@ -24,10 +24,13 @@ import (
 // source. There is no lingering: an idle source's transaction goes at once, and
 // under load batches grow by themselves because the next one gathers while this
 // one is written.
+//
+// Files beside a log come through the same queue. Their transactions move no position:
+// that is the log's, and that a file was taken is written with its rows.
 type follower struct {
 	*session
 	queue  *queue
-	routes map[uint32][]*route // source table id -> its targets
+	routes map[routeKey][]*route
 	byTgt  map[change.Name]*route
 	lanes  map[change.Name]*channel // of sequenced targets
 	until  change.Position          // stop when the mark has reached it; zero: never
@@ -36,18 +39,37 @@ type follower struct {
 	// The batch being gathered.
 	end     change.Position // end of its last whole transaction or quiet point
 	commit  time.Time       // of its last transaction
+	takenAt time.Time       // of the last file beside a log
 	changes int
 	bytes   int
 	txs     int
 	open    bool          // the destination holds an unfinished source transaction (pieces)
-	files   []change.File // taken whole
+	took    []change.File // files, whole
 	piecing bool          // some piece of it touched a target
 	touched []*route      // by the running transaction
+
+	drain    bool // the run ends when the files are drained, too
+	drained  bool // those that were there at the start are taken
+	unsealed bool // a file was applied since the position moved: Durable says nothing of it
 
 	applied change.Position
 	written time.Time     // when the mark was last written
 	done    chan struct{} // closed when the loop has applied its last batch
 	wake    chan struct{} // something was applied: ask what is durable
+}
+
+// routeKey is a relation: the source's number for it, and above that where it comes
+// from, because two sources number by themselves.
+type routeKey uint64
+
+func (o origin) relation(id uint32) routeKey { return routeKey(o)<<32 | routeKey(id) }
+
+// origin is where the flow's relation comes from.
+func (s *session) origin(b *Bound) origin {
+	if b.Spec.Files && !s.keepless {
+		return fromBeside
+	}
+	return fromSource
 }
 
 // route is one target of a source table.
@@ -56,10 +78,11 @@ type route struct {
 	folder *scd.Folder       // of an ordered flow
 	shaper *sequenced.Shaper // of a sequenced one, with
 	lane   *channel          // its target's lane
-	state  checkpoint.Table
-	layout *change.Table // the last layout seen in the log
-	dirty  bool          // changes in the batch
-	inTx   bool          // changes in the running transaction
+	state  checkpoint.Table  // of the target
+	own    checkpoint.Flow   // of a sequenced flow
+	layout *change.Table     // the last layout seen in the log
+	dirty  bool              // changes in the batch
+	inTx   bool              // changes in the running transaction
 }
 
 // A quiet stretch of log costs the destination a small write; once in 5 s keeps the
@@ -91,18 +114,20 @@ var errReached = errors.New("reached")
 func (s *session) follow(stop, work context.Context, until change.Position, exact bool) error {
 	f := &follower{
 		session: s, queue: newQueue(s.QueueBytes), until: until, exact: exact,
-		routes: map[uint32][]*route{}, byTgt: map[change.Name]*route{}, lanes: map[change.Name]*channel{},
+		drain:  s.mode.Once && s.files != nil,
+		routes: map[routeKey][]*route{}, byTgt: map[change.Name]*route{}, lanes: map[change.Name]*channel{},
 		end: s.mark.Position, applied: s.mark.Position,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	for i := range s.bound {
 		b := &s.bound[i]
-		r := &route{Bound: b, state: s.state(b.Target.Name), layout: b.Relation.Table}
+		r := &route{Bound: b, state: s.state(b.Target.Name), own: s.flowState(b), layout: b.Relation.Table}
 		if r.state.Phase == checkpoint.Parked {
 			continue
 		}
-		if !b.Spec.Once {
-			f.routes[b.Relation.Table.ID] = append(f.routes[b.Relation.Table.ID], r)
+		if !b.Spec.Once || b.Spec.Files {
+			key := s.origin(b).relation(b.Relation.Table.ID)
+			f.routes[key] = append(f.routes[key], r)
 		}
 		if !b.second {
 			f.byTgt[b.Target.Name] = r
@@ -124,7 +149,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 		r.lane, r.shaper = f.lanes[b.Target.Name], sequenced.NewShaper(b.flow, b.Target)
 	}
 	s.Stats.Applied.Set(f.applied)
-	if !until.IsZero() && until.Compare(f.applied) <= 0 && !f.anyCatching() {
+	if f.reached() && !f.anyCatching() {
 		return nil
 	}
 
@@ -132,26 +157,41 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 	read, stopReading := context.WithCancel(work)
 	defer stopReading()
 	from := f.applied
-	g.Go(func() error {
+	receive := func(src source.Source, as origin, from change.Position) error {
 		o := source.FollowOptions{Binary: s.binary, PieceBytes: s.PieceBytes, Taken: s.taken, Once: s.mode.Once}
-		err := s.src.Follow(read, from, o, func(ctx context.Context, seg *change.Segment) error {
-			if n := len(seg.Txs); n > 0 && seg.Txs[n-1].Last {
+		err := src.Follow(read, from, o, func(ctx context.Context, seg *change.Segment) error {
+			if n := len(seg.Txs); as == fromSource && n > 0 && seg.Txs[n-1].Last {
 				s.Stats.Received.Set(seg.Txs[n-1].End)
 			}
 			fault.KillPoint("segment received")
-			s.Stats.received(seg)
-			return f.queue.push(ctx, seg)
+			if as == fromSource {
+				s.Stats.received(seg)
+			}
+			return f.queue.push(ctx, seg, as)
 		})
-		if read.Err() != nil {
+		switch {
+		case read.Err() != nil:
 			return nil // we ended it
-		}
-		if err == nil {
+		case err == nil:
 			err = errors.New("the stream ended")
 		}
+		if as == fromBeside || s.keepless {
+			return err
+		}
 		return fmt.Errorf("follow the log from %s: %w", from, err)
-	})
+	}
+	g.Go(func() error { return receive(s.src, fromSource, from) })
+	if s.files != nil && !s.keepless && !exact {
+		// Their own positions count the files that were taken.
+		g.Go(func() error { return receive(s.files, fromBeside, change.Position{Offset: uint64(len(s.taken))}) })
+	}
 	g.Go(func() error {
 		err := f.loop(stop, work)
+		if err == nil || errors.Is(err, errReached) {
+			if e := f.seal(work); e != nil {
+				err = e
+			}
+		}
 		close(f.done)
 		if err != nil && !errors.Is(err, errReached) {
 			return err
@@ -184,8 +224,8 @@ func (f *follower) loop(stop, work context.Context) error {
 		began := time.Now()
 		backlog := false
 		for !f.full() && stop.Err() == nil {
-			seg := f.queue.take()
-			if seg == nil {
+			seg, found := f.queue.take()
+			if !found {
 				more, err := f.await(stop, work, began, backlog)
 				if err != nil {
 					return err
@@ -243,38 +283,31 @@ func (f *follower) full() bool {
 // gather folds a segment into the batch; it writes batches where it must: around
 // a transaction in pieces, at the stop position, before a change of layout. A stop
 // leaves the rest of the segment: it will be sent again.
-func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error {
+func (f *follower) gather(stop, ctx context.Context, seg item) error {
 	perTx := seg.Bytes / max(len(seg.Txs), 1)
 	for i := range seg.Txs {
 		tx := &seg.Txs[i]
 		if stop.Err() != nil {
 			return nil
 		}
+		beside := seg.from == fromBeside
 		if f.exact && f.beyond(tx) {
 			if err := f.flush(ctx); err != nil {
 				return err
 			}
 			return f.reach(ctx, f.until)
 		}
-		if !tx.First || !tx.Last || f.empties(tx) {
-			if err := f.piece(ctx, tx); err != nil {
+		if !tx.First || !tx.Last || !beside && f.empties(tx) {
+			if err := f.piece(ctx, tx, seg.from); err != nil {
 				return err
 			}
 		} else {
-			if err := f.add(ctx, tx); err != nil {
+			if err := f.add(ctx, tx, seg.from); err != nil {
 				return err
 			}
-			f.end = tx.End
-			f.took(tx)
-			if f.drained(tx) {
-				if err := f.flush(ctx); err != nil {
-					return err
-				}
-				return errReached
-			}
-			if !tx.CommitTime.IsZero() {
-				f.commit = tx.CommitTime
-				f.txs++
+			f.ended(tx, beside)
+			if tx.File == nil && len(tx.Changes) == 0 && (beside || f.keepless) {
+				f.drained = true // the point behind the last file that was there
 			}
 		}
 		f.bytes += perTx
@@ -283,7 +316,7 @@ func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error 
 				return err
 			}
 		}
-		if !f.until.IsZero() && f.until.Compare(f.end) <= 0 && !f.open {
+		if f.reached() {
 			if err := f.flush(ctx); err != nil {
 				return err
 			}
@@ -293,17 +326,32 @@ func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error 
 	return nil
 }
 
-// took remembers the file that a transaction was.
-func (f *follower) took(tx *change.Tx) {
+// ended takes down the end of a transaction or a quiet point. One of files beside a log
+// moves no position.
+func (f *follower) ended(tx *change.Tx, beside bool) {
 	if tx.File != nil {
-		f.files = append(f.files, *tx.File)
+		f.took = append(f.took, *tx.File)
+	}
+	if beside {
+		f.takenAt = tx.CommitTime
+	} else {
+		f.end = tx.End
+	}
+	if !tx.CommitTime.IsZero() {
+		f.txs++
+		if !beside {
+			f.commit = tx.CommitTime
+		}
 	}
 }
 
-// drained reports whether tx is the point behind the last file that was there, and
-// more are not waited for.
-func (f *follower) drained(tx *change.Tx) bool {
-	return f.mode.Once && f.keepless && tx.File == nil && len(tx.Changes) == 0
+// reached reports whether a run that ends has nothing more to wait for: of the log up
+// to its position, of the files those that were there.
+func (f *follower) reached() bool {
+	if f.open || f.drain && !f.drained || f.until.IsZero() && !f.drain {
+		return false
+	}
+	return f.until.Compare(f.end) <= 0
 }
 
 // beyond reports whether tx ends after the stop position. A piece whose end is not
@@ -327,14 +375,14 @@ func (f *follower) reach(ctx context.Context, p change.Position) error {
 // piece applies one piece of a large transaction, all of them inside one
 // destination transaction that nothing else shares; or a whole one that is written in
 // pieces because it empties a sequenced target.
-func (f *follower) piece(ctx context.Context, tx *change.Tx) error {
+func (f *follower) piece(ctx context.Context, tx *change.Tx, from origin) error {
 	if tx.First {
 		if err := f.flush(ctx); err != nil {
 			return err
 		}
 		f.piecing = false
 	}
-	if err := f.add(ctx, tx); err != nil {
+	if err := f.add(ctx, tx, from); err != nil {
 		return err
 	}
 	touched := f.changes > 0
@@ -346,9 +394,7 @@ func (f *follower) piece(ctx context.Context, tx *change.Tx) error {
 		f.piecing, f.open = true, true
 		return err
 	}
-	f.end, f.commit = tx.End, tx.CommitTime
-	f.txs++
-	f.took(tx)
+	f.ended(tx, from == fromBeside)
 	if !f.piecing {
 		return nil // like any other transaction, or nothing for us at all
 	}
@@ -359,12 +405,12 @@ func (f *follower) piece(ctx context.Context, tx *change.Tx) error {
 }
 
 // add routes a transaction's changes to the folders of their targets.
-func (f *follower) add(ctx context.Context, tx *change.Tx) error {
+func (f *follower) add(ctx context.Context, tx *change.Tx, from origin) error {
 	for i := range tx.Changes {
 		c := &tx.Changes[i]
-		routes := f.routes[c.Table.ID]
+		routes := f.routes[from.relation(c.Table.ID)]
 		for _, r := range routes {
-			if r.state.Contains(tx) {
+			if from == fromSource && r.contains(tx) {
 				continue // the copy holds it already
 			}
 			if r.layout != c.Table {
@@ -409,6 +455,14 @@ func (f *follower) endTx(tx *change.Tx) error {
 	return nil
 }
 
+// contains reports whether the copy holds tx already.
+func (r *route) contains(tx *change.Tx) bool {
+	if r.flow != nil {
+		return r.own.Contains(tx)
+	}
+	return r.state.Contains(tx)
+}
+
 // add folds one change, or makes its events.
 func (r *route) add(tx *change.Tx, c *change.Change) error {
 	if r.folder != nil {
@@ -424,7 +478,9 @@ func (r *route) add(tx *change.Tx, c *change.Change) error {
 // at adds to an error what a person needs to find the place.
 func (f *follower) at(tx *change.Tx, r *route, err error) error {
 	place := "commit " + tx.End.String()
-	if tx.End.IsZero() {
+	if tx.Path != "" {
+		place = "file " + tx.Path
+	} else if tx.End.IsZero() {
 		place = "the transaction whose commit begins at " + tx.Begin.String()
 	}
 	return fmt.Errorf("apply to %s, transaction %d, %s: %w", r.Target.Name, tx.XID, place, err)
@@ -435,7 +491,7 @@ func (f *follower) flush(ctx context.Context) error {
 	if f.open {
 		return nil
 	}
-	if f.changes == 0 && len(f.files) == 0 && !f.quietDue() {
+	if f.changes == 0 && len(f.took) == 0 && !f.quietDue() {
 		return nil
 	}
 	return f.write(ctx, true, false)
@@ -484,7 +540,7 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 				continue
 			}
 		}
-		n, err := c.take(ctx, b, f.commit)
+		n, err := c.take(ctx, b, f.clock(c))
 		if err != nil {
 			return err
 		}
@@ -497,7 +553,7 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 			}
 		}
 	}
-	b.Files, f.files = f.files, nil
+	b.Files, f.took = f.took, nil
 	changes, txs := f.changes, f.txs
 	f.changes, f.bytes, f.txs = 0, 0, 0
 	fault.KillPoint("before apply")
@@ -522,6 +578,10 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 	if more {
 		return nil
 	}
+	if f.applied != f.end {
+		f.unsealed = false
+	}
+	f.unsealed = f.unsealed || len(b.Files) > 0 && f.applied == f.end
 	f.written, f.applied = now, f.end
 	f.progressed, *f.worked = true, now
 	f.Stats.Transactions.Add(int64(txs))
@@ -539,51 +599,4 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 	f.Stats.applied(f.end, now)
 	signal(f.wake)
 	return nil
-}
-
-// confirm tells the source what is durable: durable first, acknowledge second.
-// After the loop's end it returns when everything applied is confirmed, at the
-// latest after the drain's limit.
-func (f *follower) confirm(ctx context.Context) error {
-	var deadline <-chan time.Time
-	done := f.done
-	var confirmed change.Position // by this connection: the source is told anew after each start
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		want := f.Stats.Applied.Get()
-		if confirmed.Before(want) {
-			durable, err := f.dst.Durable(ctx)
-			if err != nil {
-				return fmt.Errorf("ask what is durable: %w", err)
-			}
-			if confirmed.Before(durable) {
-				confirmed = durable
-				f.src.Confirm(durable)
-				f.Stats.Confirmed.Set(durable)
-				fault.KillPoint("confirmed")
-			}
-		}
-		behind := confirmed.Before(f.Stats.Applied.Get())
-		if done == nil && !behind {
-			return nil
-		}
-		wait := time.Hour
-		if behind {
-			wait = durableEvery
-		}
-		timer.Reset(wait)
-		select {
-		case <-done:
-			done = nil
-			deadline = time.After(f.DrainMax)
-		case <-f.wake:
-		case <-timer.C:
-		case <-deadline:
-			f.Log.Warn("stopped before everything applied was durable; the next start finds it by the mark", "applied", f.Stats.Applied.Get().String(), "confirmed", confirmed.String())
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

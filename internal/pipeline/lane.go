@@ -30,6 +30,9 @@ type channel struct {
 	memory sink.Memory
 	aside  []sink.Aside
 	retain time.Duration
+
+	besideOnly bool // no flow from a log writes it
+
 	forgot time.Time // commit time at which deletes were last forgotten
 	stats  *Stats
 }
@@ -40,10 +43,11 @@ const forgetEvery = 10 * time.Minute
 
 // channelOf makes the channel of a target with its flows. It needs recall before use.
 func (s *session) channelOf(target change.Name) (*channel, error) {
-	c := &channel{dst: s.dst, stats: s.Stats}
+	c := &channel{dst: s.dst, stats: s.Stats, besideOnly: true}
 	for i := range s.bound {
 		if b := &s.bound[i]; b.flow != nil && b.Target.Name == target {
 			c.flows = append(c.flows, b)
+			c.besideOnly = c.besideOnly && (s.origin(b) == fromBeside || b.Spec.Once && !s.keepless)
 			c.retain = max(c.retain, b.Spec.Sequenced.TombstoneRetention)
 		}
 	}
@@ -62,7 +66,7 @@ func (c *channel) recall(ctx context.Context) error {
 		return fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
 	}
 	c.lane = sequenced.New(c.target, laneOptions(c.flows), head)
-	want := definition(c.flows)
+	want := definition(c.flows[0])
 	switch have, err := c.defined(ctx); {
 	case err != nil:
 		return err
@@ -102,7 +106,7 @@ func (s *session) redefined(ctx context.Context, b *Bound) error {
 		return err
 	}
 	have, err := c.defined(ctx)
-	if want := definition(c.flows); err == nil && have != "" && have != want {
+	if want := definition(c.flows[0]); err == nil && have != "" && have != want {
 		return c.refuse(have, want)
 	}
 	return nil
@@ -110,10 +114,8 @@ func (s *session) redefined(ctx context.Context, b *Bound) error {
 
 // definition is what must not change in a target's life: type, keys, the types of its
 // sequence, and what opens a version (rules R10, R11, R43). A new column under "all but"
-// changes nothing. Flows on tables find what they wrote by their order among the
-// several into one target.
-func definition(flows []*Bound) string {
-	b := flows[0]
+// changes nothing.
+func definition(b *Bound) string {
 	var keys, types, tracked []string
 	for i := range b.Target.Columns {
 		c := &b.Target.Columns[i]
@@ -127,13 +129,6 @@ func definition(flows []*Bound) string {
 		types = append(types, t.Name)
 	}
 	text := fmt.Sprintf("type %d, keys (%s), sequence (%s)", b.Target.Kind, strings.Join(keys, ", "), strings.Join(types, ", "))
-	if len(flows) > 1 && slices.ContainsFunc(flows, func(f *Bound) bool { return !f.Spec.Sequenced.Feed }) {
-		var names []string
-		for _, f := range flows {
-			names = append(names, flowName(f.Spec, f.Target))
-		}
-		text += fmt.Sprintf(", flows (%s)", strings.Join(names, ", "))
-	}
 	if b.Target.Kind != scd.Type2 {
 		return text
 	}
@@ -216,6 +211,16 @@ func (c *channel) take(ctx context.Context, b *sink.Batch, now time.Time) (opera
 	return round.Size(), nil
 }
 
+// clock is the time by which a target's old deletes are forgotten. Where the log
+// writes it too, the log's: a file is taken now, and a log that lags may still bring
+// what has to meet those deletes.
+func (f *follower) clock(c *channel) time.Time {
+	if c.besideOnly {
+		return f.takenAt
+	}
+	return f.commit
+}
+
 // mayForget reports whether no event of the target is in quarantine: one that is
 // retried has to meet the deletes that it would have met had it been good at once.
 func (c *channel) mayForget(ctx context.Context, b *sink.Batch) (bool, error) {
@@ -257,8 +262,8 @@ func (s *session) loadSequenced(ctx context.Context, first *Bound, snap source.S
 	}
 	began, rows := time.Now(), int64(0)
 	for _, b := range c.flows {
-		if s.keepless {
-			break // files are followed from the first one
+		if b.Spec.Files {
+			continue // they are followed from the first one
 		}
 		n, err := s.copyEvents(ctx, c, b, snap)
 		if err != nil {
@@ -266,14 +271,14 @@ func (s *session) loadSequenced(ctx context.Context, first *Bound, snap source.S
 		}
 		rows += n
 	}
-	m := s.mark
-	m.Position, m.CommitTime = change.Position{}, time.Time{}
+	m := s.head()
 	done := s.doneState(first, phase, snap)
-	m.Tables = []checkpoint.Table{done}
+	m.Tables, m.Flows = []checkpoint.Table{done}, s.copiedFlows(first.Target.Name, done.Since)
 	if err := s.dst.Save(ctx, m); err != nil {
 		return fmt.Errorf("write the mark: %w", err)
 	}
 	s.remember(done)
+	s.rememberFlows(m.Flows)
 	fault.KillPoint("table loaded")
 	s.Log.Info("feed copied", "target", c.target.Name.String(), "events", rows, "seconds", fmt.Sprintf("%.1f", time.Since(began).Seconds()))
 	return nil

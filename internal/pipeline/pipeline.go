@@ -23,12 +23,16 @@ import (
 	"tailrace/source"
 )
 
-// Config is everything a pipeline needs. OpenSource and OpenSink are called again
-// after every fault: recovery goes through the front door.
+// Config is everything a pipeline needs. OpenSource, OpenFiles and OpenSink are called
+// again after every fault: recovery goes through the front door.
+//
+// A pipeline has a source with a log, relations of files, or both: at most one log,
+// because its position is the mark's. Either of the two functions may be nil.
 type Config struct {
 	Name          string
 	Flows         []flow.Spec
 	OpenSource    func(context.Context) (source.Source, error)
+	OpenFiles     func(context.Context) (source.Source, error)
 	OpenSink      func(context.Context) (sink.Writer, error)
 	SourceSchema  string // the source's default schema, mapped to DefaultSchema
 	DefaultSchema string // the destination's
@@ -137,13 +141,14 @@ type session struct {
 	toPark        *[]*parking // targets that ended the sessions before
 	progressed    bool
 
-	src    source.Source
+	src    source.Source // the log; of a pipeline without one, the files
+	files  source.Source // the relations of files: beside src, or src itself; nil: none
 	dst    sink.Writer
 	bound  []Bound
 	binary bool
 
-	keepless bool          // the source is one of files
-	taken    []change.File // of which these are known
+	keepless bool          // src are the files
+	taken    []change.File // those that are known
 
 	markMu sync.Mutex // guards mark: the copy's workers and the loop write it
 	mark   checkpoint.Mark
@@ -154,10 +159,19 @@ func (s *session) run(ctx context.Context) (err error) {
 		return fmt.Errorf("open the destination: %w", err)
 	}
 	defer s.close("destination", s.dst.Close)
-	if s.src, err = s.OpenSource(ctx); err != nil {
-		return fmt.Errorf("open the source: %w", err)
+	if s.OpenFiles != nil {
+		if s.files, err = s.OpenFiles(ctx); err != nil {
+			return fmt.Errorf("open the relations of files: %w", err)
+		}
+		defer s.close("files", s.files.Close)
 	}
-	defer s.close("source", s.src.Close)
+	s.keepless = s.OpenSource == nil
+	if s.src = s.files; !s.keepless {
+		if s.src, err = s.OpenSource(ctx); err != nil {
+			return fmt.Errorf("open the source: %w", err)
+		}
+		defer s.close("source", s.src.Close)
+	}
 	defer func() { err = s.letGo(context.WithoutCancel(ctx), s.src, err) }()
 	if err := s.dst.Own(ctx, s.Owner, s.WaitOwner); err != nil {
 		return fmt.Errorf("take ownership of pipeline %s: %w", s.Name, err)
@@ -231,7 +245,7 @@ func (s *session) walk(stop, work context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.keepless = state.Keepless; s.keepless && d.Action != checkpoint.Hydrate {
+	if s.files != nil && d.Action != checkpoint.Hydrate {
 		memory, ok := s.dst.(sink.Memory)
 		if !ok {
 			return fault.Badly("this destination does not take files")
@@ -321,10 +335,12 @@ func (s *session) setAside(ctx context.Context, state source.State) error {
 		st := s.state(b.Target.Name)
 		switch id := b.Relation.Table.ID; {
 		case !s.knows(b.Target.Name) || s.asked(b) || st.Phase == checkpoint.Parked:
+		case s.isNew(b.Spec, b.Target.Name) || s.moved(b): // nothing of it was to be sent yet
 		case b.Spec.Once: // nothing of it is followed
+		case b.Spec.Files && b.Blocked == nil: // files are known by themselves
 		case b.Blocked != nil:
 			parked = append(parked, park(st, b.Blocked.What, b.Blocked.Remedy))
-		case st.ID != id && st.ID != 0:
+		case s.copiedID(b) != id && s.copiedID(b) != 0:
 			parked = append(parked, park(st, fmt.Sprintf("table %s was dropped and made again since it was copied: it is another table now", b.Relation.Table.Name), ""))
 		case state.Published != nil && !slices.Contains(state.Published, id):
 			parked = append(parked, park(st, fmt.Sprintf("table %s was taken out of the publication since it was copied: its changes since then were not sent", b.Relation.Table.Name), ""))
@@ -354,7 +370,7 @@ func (s *session) park(ctx context.Context, parked []checkpoint.Table) error {
 		return nil
 	}
 	m := s.mark
-	m.Tables = parked
+	m.Tables, m.Flows = parked, nil
 	if err := s.save(ctx, m); err != nil {
 		return fmt.Errorf("park tables: %w", err)
 	}
@@ -381,11 +397,13 @@ func (s *session) survey(ctx context.Context) error {
 	if s.mark, err = s.dst.State(ctx); err != nil {
 		return fmt.Errorf("read the mark: %w", err)
 	}
-	relations, err := s.src.Relations(ctx)
+	relations, err := Relations(ctx, s.src, s.files)
 	if err != nil {
-		return fmt.Errorf("read the source's catalogue: %w", err)
+		return err
 	}
-	bound, findings, err := Bind(s.Flows, relations, s.SourceSchema, s.DefaultSchema, s.knows)
+	bound, findings, err := Bind(s.Flows, relations, s.SourceSchema, s.DefaultSchema, func(spec *flow.Spec, target change.Name) bool {
+		return s.knows(target) && !s.isNew(spec, target)
+	})
 	if err != nil {
 		return err
 	}
@@ -399,6 +417,7 @@ func (s *session) survey(ctx context.Context) error {
 		return fault.Refuse("create tables, or correct the flows", "no flow matches a table of the source")
 	}
 	s.bound, s.binary = bound, BinaryForm(bound, s.dst)
+	s.number()
 	if err := s.count(ctx); err != nil {
 		return err
 	}
@@ -433,6 +452,27 @@ func (s *session) count(ctx context.Context) error {
 	return nil
 }
 
+// Relations reads the catalogues of a log and of files, either of which may be nil, or
+// both the same.
+func Relations(ctx context.Context, log, files source.Source) ([]source.Relation, error) {
+	var all []source.Relation
+	if log != nil && log != files {
+		tables, err := log.Relations(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("read the source's catalogue: %w", err)
+		}
+		all = tables
+	}
+	if files == nil {
+		return all, nil
+	}
+	feeds, err := files.Relations(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look at the relations of files: %w", err)
+	}
+	return append(all, feeds...), nil
+}
+
 // BinaryForm decides whether values travel in binary: all of them or none, because
 // the log is read in one form.
 func BinaryForm(bound []Bound, w sink.Writer) bool {
@@ -462,9 +502,16 @@ func (s *session) save(ctx context.Context, m checkpoint.Mark) error {
 		tables = upsertTable(tables, t)
 		s.Stats.SetPhase(t.Target, t.Phase)
 	}
-	m.Tables = tables
+	m.Tables, m.Flows = tables, upsertFlows(s.mark.Flows, m.Flows)
 	s.mark = m
 	return nil
+}
+
+// head is the mark as it is written beside the position: without it, tables and flows.
+func (s *session) head() checkpoint.Mark {
+	m := s.mark
+	m.Position, m.CommitTime, m.Tables, m.Flows = change.Position{}, time.Time{}, nil, nil
+	return m
 }
 
 func upsertTable(tables []checkpoint.Table, t checkpoint.Table) []checkpoint.Table {

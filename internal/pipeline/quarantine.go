@@ -334,9 +334,7 @@ func (r *retrier) flush(ctx context.Context, last bool) error {
 	}
 	if last && len(r.channels) > 0 {
 		// A durable transaction makes all before it durable.
-		m := r.mark
-		m.Position, m.CommitTime, m.Tables = change.Position{}, time.Time{}, nil
-		if err := r.dst.Save(ctx, m); err != nil {
+		if err := r.dst.Save(ctx, r.head()); err != nil {
 			return fmt.Errorf("write the mark: %w", err)
 		}
 	}

@@ -53,6 +53,9 @@ func (c *Config) retained(state source.State, now time.Time) error {
 // what it keeps for us goes on growing. It gives up soon, for the next attempt must
 // not wait for it; what cannot be asked is not judged.
 func (c *Config) lookAway(ctx context.Context) error {
+	if c.OpenSource == nil {
+		return nil // files: nothing is kept
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	src, err := c.OpenSource(ctx)

@@ -160,12 +160,17 @@ func large(t *scd.Target) bool {
 	})
 }
 
-func flowName(spec *flow.Spec, target *scd.Target) string {
+func flowName(spec *flow.Spec, target *scd.Target) string { return identity(spec, target.Name) }
+
+// identity is the name by which the mark knows a flow (rule R89).
+func identity(spec *flow.Spec, target change.Name) string {
 	if spec.Sequenced.Name != "" {
 		return spec.Sequenced.Name
 	}
-	return target.Name.String()
+	return target.String()
 }
+
+func (b *Bound) name() string { return flowName(b.Spec, b.Target) }
 
 // laneOptions is what the lane of a target has to reckon with, by its flows.
 func laneOptions(flows []*Bound) sequenced.Options {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"tailrace/checkpoint"
-	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/source"
 )
@@ -59,7 +58,7 @@ func (f *follower) watch(ctx context.Context) error {
 func (f *follower) park(ctx context.Context, lost, gone []source.Loss) error {
 	var parked []checkpoint.Table
 	add := func(l source.Loss, appendOnly bool) {
-		for _, r := range f.routes[l.ID] {
+		for _, r := range f.routes[fromSource.relation(l.ID)] {
 			already := slices.ContainsFunc(parked, func(p checkpoint.Table) bool { return p.Target == r.Target.Name })
 			if !already && (appendOnly || !r.Target.AppendOnly) {
 				parked = append(parked, park(f.state(r.Target.Name), fmt.Sprintf("table %s: %s", l.Table, l.Reason), l.Remedy))
@@ -75,9 +74,7 @@ func (f *follower) park(ctx context.Context, lost, gone []source.Loss) error {
 	if len(parked) == 0 {
 		return nil
 	}
-	m := f.mark
-	// Beside Apply: the position is the loop's.
-	m.Position, m.CommitTime = change.Position{}, time.Time{}
+	m := f.head() // beside Apply: the position is the loop's
 	m.Tables = parked
 	if err := f.dst.Save(ctx, m); err != nil {
 		return fmt.Errorf("park tables: %w", err)
@@ -96,8 +93,9 @@ func (f *follower) missing(state source.State) (gone []source.Loss) {
 	if state.Published == nil {
 		return nil
 	}
-	for id, routes := range f.routes {
-		if !slices.Contains(state.Published, id) {
+	for key, routes := range f.routes {
+		id := routes[0].Relation.Table.ID
+		if key == fromSource.relation(id) && !slices.Contains(state.Published, id) {
 			gone = append(gone, source.Loss{ID: id, Table: routes[0].Relation.Table.Name,
 				Reason: "it was dropped, dropped and made again, or taken out of the publication: its changes are not sent any more"})
 		}

@@ -28,6 +28,7 @@ var bookTables = [...][2]string{
 	{"marks", "pipeline VARCHAR, phase VARCHAR, system VARCHAR, timeline BIGINT, source_database VARCHAR, slot VARCHAR, epoch BIGINT"},
 	{"positions", "pipeline VARCHAR, position VARCHAR, commit_time TIMESTAMPTZ, epoch BIGINT"},
 	{"tables", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, source_schema VARCHAR, source_table VARCHAR, source_id BIGINT, phase VARCHAR, since VARCHAR, reason VARCHAR"},
+	{"flows", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, flow VARCHAR, number BIGINT, source_schema VARCHAR, source_table VARCHAR, source_id BIGINT, phase VARCHAR, since VARCHAR"},
 	{"made", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR"},
 	{"heads", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, remembered VARCHAR, truncated_seq BLOB, truncated_place BLOB, horizon BLOB"},
 	{"files", "pipeline VARCHAR, relation_schema VARCHAR, relation_table VARCHAR, path VARCHAR, size BIGINT, modified TIMESTAMPTZ, checksum VARCHAR, events BIGINT"},
@@ -177,7 +178,39 @@ func (w *Writer) readMark(ctx context.Context, c *conn) (m checkpoint.Mark, err 
 		m.Tables = append(m.Tables, t)
 		return nil
 	}, "SELECT target_schema, target_table, source_schema, source_table, source_id, phase, since, reason FROM "+w.bookTable("tables")+" WHERE pipeline = $1 ORDER BY 1, 2", w.cfg.Pipeline)
+	if err != nil {
+		return m, err
+	}
+	m.Flows, err = w.readFlows(ctx, c)
 	return m, err
+}
+
+// readFlows reads the states of flows; the bookkeeping of an earlier version has none.
+func (w *Writer) readFlows(ctx context.Context, c *conn) (flows []checkpoint.Flow, err error) {
+	if exists, err := w.hasBookTable(ctx, c, "flows"); err != nil || !exists {
+		return nil, err
+	}
+	err = c.each(ctx, func(cells []*string) error {
+		f := checkpoint.Flow{
+			Target: change.Name{Schema: *cells[0], Table: *cells[1]}, Name: *cells[2],
+			Source: change.Name{Schema: *cells[4], Table: *cells[5]}, Phase: checkpoint.Phase(*cells[7]),
+		}
+		number, err := strconv.ParseUint(*cells[3], 10, 16)
+		if err != nil {
+			return fault.Corrupted("read the mark: number of flow %s: %v", f.Name, err)
+		}
+		id, err := strconv.ParseUint(*cells[6], 10, 32)
+		if err != nil {
+			return fault.Corrupted("read the mark: source id: %v", err)
+		}
+		f.Order, f.ID = uint16(number), uint32(id)
+		if f.Since, err = parsePosition(*cells[8]); err != nil {
+			return err
+		}
+		flows = append(flows, f)
+		return nil
+	}, "SELECT target_schema, target_table, flow, number, source_schema, source_table, source_id, phase, since FROM "+w.bookTable("flows")+" WHERE pipeline = $1 ORDER BY target_schema, target_table, number", w.cfg.Pipeline)
+	return flows, err
 }
 
 func parsePosition(text string) (change.Position, error) {
@@ -216,6 +249,11 @@ func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 		}
 		for _, t := range m.Tables {
 			if err := w.saveTable(ctx, w.book, t); err != nil {
+				return err
+			}
+		}
+		for _, f := range m.Flows {
+			if err := w.saveFlow(ctx, f); err != nil {
 				return err
 			}
 		}
@@ -274,6 +312,16 @@ func (w *Writer) saveTable(ctx context.Context, c *conn, t checkpoint.Table) err
 	}
 	_, err := c.run(ctx, "INSERT INTO "+w.bookTable("tables")+" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 		w.cfg.Pipeline, t.Target.Schema, t.Target.Table, t.Source.Schema, t.Source.Table, int64(t.ID), string(t.Phase), t.Since.String(), t.Reason)
+	return err
+}
+
+func (w *Writer) saveFlow(ctx context.Context, f checkpoint.Flow) error {
+	if _, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("flows")+" WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3 AND flow = $4",
+		w.cfg.Pipeline, f.Target.Schema, f.Target.Table, f.Name); err != nil || f.Phase == checkpoint.None {
+		return err
+	}
+	_, err := w.book.run(ctx, "INSERT INTO "+w.bookTable("flows")+" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		w.cfg.Pipeline, f.Target.Schema, f.Target.Table, f.Name, int64(f.Order), f.Source.Schema, f.Source.Table, int64(f.ID), string(f.Phase), f.Since.String())
 	return err
 }
 

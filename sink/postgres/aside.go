@@ -185,6 +185,18 @@ func (w *Writer) StartOver(ctx context.Context) error {
 	})
 }
 
+// Forget implements sink.Memory.
+func (w *Writer) Forget(ctx context.Context, relations []change.Name) error {
+	return w.amend(ctx, "forget the files of relations", func(s *session) error {
+		for _, r := range relations {
+			if _, err := s.query(ctx, forgetFilesSQL+" AND relation_schema = $2 AND relation_table = $3", w.cfg.Pipeline, r.Schema, r.Table); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // amend changes bookkeeping in a fenced, durable transaction beside the batches.
 func (w *Writer) amend(ctx context.Context, what string, change func(*session) error) error {
 	epoch, err := w.owned()

@@ -13,8 +13,8 @@ import (
 )
 
 // The bookkeeping: schema _tailrace, one row of marks and at most one of owners
-// for each pipeline, one of tables for each of its targets; made lists the
-// targets that we created. sequenced names, of each target with a user's sequence,
+// for each pipeline, one of tables for each of its targets, one of flows for each flow
+// into a target with a user's sequence; made lists the targets that we created. sequenced names, of each target with a user's sequence,
 // the table of its records, and holds its head; files are those that were taken
 // (modified in ns since the Unix epoch), quarantine the events set aside.
 const bookSQL = `
@@ -52,6 +52,19 @@ CREATE TABLE IF NOT EXISTS _tailrace.tables (
   since text NOT NULL,
   reason text NOT NULL,
   PRIMARY KEY (pipeline, target_schema, target_table)
+);
+CREATE TABLE IF NOT EXISTS _tailrace.flows (
+  pipeline text NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  flow text NOT NULL,
+  number bigint NOT NULL,
+  source_schema text NOT NULL,
+  source_table text NOT NULL,
+  source_id bigint NOT NULL,
+  phase text NOT NULL,
+  since text NOT NULL,
+  PRIMARY KEY (pipeline, target_schema, target_table, flow)
 );
 CREATE TABLE IF NOT EXISTS _tailrace.made (
   pipeline text NOT NULL,
@@ -95,7 +108,7 @@ CREATE TABLE IF NOT EXISTS _tailrace.quarantine (
 );`
 
 // bookTables are the tables that are there once, with a column pipeline in each.
-var bookTables = []string{"marks", "owners", "tables", "made", "sequenced", "files", "quarantine"}
+var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "files", "quarantine"}
 
 const (
 	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not
@@ -111,6 +124,7 @@ SELECT (SELECT ctid FROM u), 1 / (SELECT count(*) FROM u)`
 	applyLiveSQL = `UPDATE _tailrace.tables SET phase = 'live' WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3`
 
 	stateSQL  = `SELECT epoch, phase, position, extract(epoch FROM commit_time) * 1000000, slot, source_system, source_timeline, source_database FROM _tailrace.marks WHERE pipeline = $1`
+	flowsSQL  = `SELECT target_schema, target_table, flow, number, source_schema, source_table, source_id, phase, since FROM _tailrace.flows WHERE pipeline = $1 ORDER BY target_schema, target_table, number`
 	tablesSQL = `SELECT target_schema, target_table, source_schema, source_table, source_id, phase, since, reason FROM _tailrace.tables WHERE pipeline = $1 ORDER BY 1, 2`
 
 	saveMarkSQL = `UPDATE _tailrace.marks SET phase = $3, position = CASE WHEN $4 = '0/0' THEN position ELSE $4 END, commit_time = CASE WHEN $4 = '0/0' THEN commit_time ELSE $5::timestamptz END, slot = $6, source_system = $7, source_timeline = $8::bigint, source_database = $9
@@ -118,6 +132,9 @@ WHERE pipeline = $1 AND epoch = $2::bigint RETURNING ctid`
 	saveTableSQL = `INSERT INTO _tailrace.tables VALUES ($1, $2, $3, $4, $5, $6::bigint, $7, $8, $9)
 ON CONFLICT (pipeline, target_schema, target_table) DO UPDATE SET source_schema = excluded.source_schema, source_table = excluded.source_table,
   source_id = excluded.source_id, phase = excluded.phase, since = excluded.since, reason = excluded.reason`
+	saveFlowSQL = `INSERT INTO _tailrace.flows VALUES ($1, $2, $3, $4, $5::bigint, $6, $7, $8::bigint, $9, $10)
+ON CONFLICT (pipeline, target_schema, target_table, flow) DO UPDATE SET number = excluded.number, source_schema = excluded.source_schema, source_table = excluded.source_table,
+  source_id = excluded.source_id, phase = excluded.phase, since = excluded.since`
 )
 
 // sideSession gives the lasting small session; the caller holds w.side's lock.
@@ -221,7 +238,21 @@ func (w *Writer) readMark(ctx context.Context, s *session) (m checkpoint.Mark, e
 		}
 		m.Tables = append(m.Tables, t)
 	}
-	return m, nil
+	rows, err = s.query(ctx, flowsSQL, w.cfg.Pipeline)
+	if missingBook(err) {
+		return m, nil // an earlier version's bookkeeping
+	}
+	for _, r := range rows {
+		f := checkpoint.Flow{
+			Target: change.Name{Schema: str(r[0]), Table: str(r[1])}, Name: str(r[2]), Order: uint16(num(r[3])),
+			Source: change.Name{Schema: str(r[4]), Table: str(r[5])}, ID: uint32(num(r[6])), Phase: checkpoint.Phase(str(r[7])),
+		}
+		if f.Since, err = change.ParsePosition(str(r[8])); err != nil {
+			return m, fault.Corrupted("the state of flow %s into table %s: %v", f.Name, f.Target, err)
+		}
+		m.Flows = append(m.Flows, f)
+	}
+	return m, err
 }
 
 // Save replaces the mark's head and the given tables, beside Apply if need be.
@@ -270,6 +301,11 @@ func (w *Writer) save(ctx context.Context, s *session, epoch int64, m checkpoint
 			return err
 		}
 	}
+	for _, f := range m.Flows {
+		if err := saveFlow(ctx, s, w.cfg.Pipeline, f); err != nil {
+			return err
+		}
+	}
 	w.mark.place = str(rows[0][0])
 	return s.exec(ctx, "COMMIT")
 }
@@ -281,6 +317,16 @@ func saveTable(ctx context.Context, s *session, pipeline string, t checkpoint.Ta
 		return err
 	}
 	_, err := s.query(ctx, saveTableSQL, pipeline, t.Target.Schema, t.Target.Table, t.Source.Schema, t.Source.Table, t.ID, string(t.Phase), t.Since, t.Reason)
+	return err
+}
+
+// saveFlow remembers a flow's state; one without a phase is forgotten.
+func saveFlow(ctx context.Context, s *session, pipeline string, f checkpoint.Flow) error {
+	if f.Phase == checkpoint.None {
+		_, err := s.query(ctx, "DELETE FROM _tailrace.flows WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3 AND flow = $4", pipeline, f.Target.Schema, f.Target.Table, f.Name)
+		return err
+	}
+	_, err := s.query(ctx, saveFlowSQL, pipeline, f.Target.Schema, f.Target.Table, f.Name, int64(f.Order), f.Source.Schema, f.Source.Table, f.ID, string(f.Phase), f.Since)
 	return err
 }
 

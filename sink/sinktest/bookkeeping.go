@@ -83,6 +83,41 @@ var bookkeepingTests = []test{
 		r.expect(tt, "1|a", "2|b")
 	}},
 
+	{"Save keeps flows, and forgets one without a phase", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		target, source := change.Name{Schema: "a", Table: `t "1"`}, change.Name{Table: "it's files"}
+		one := checkpoint.Flow{Target: target, Name: "first's", Order: 3, Source: source, Phase: checkpoint.Live}
+		two := checkpoint.Flow{Target: target, Name: "second", Order: 65535, Source: change.Name{Schema: "public", Table: "t"}, ID: 4294967295, Phase: checkpoint.Copying, Since: change.LSN(0x16B374D848)}
+		other := checkpoint.Flow{Target: change.Name{Schema: "a", Table: "t2"}, Name: "second", Phase: checkpoint.Left}
+		expect := func(m checkpoint.Mark, want ...checkpoint.Flow) {
+			t.Helper()
+			if !slices.Equal(m.Flows, want) {
+				t.Fatalf("flows = %+v, want %+v", m.Flows, want)
+			}
+		}
+		save := func(flows ...checkpoint.Flow) {
+			t.Helper()
+			if err := r.w.Save(r.ctx, checkpoint.Mark{Phase: checkpoint.Live, Flows: flows}); err != nil {
+				t.Fatalf("Save: %v", err)
+			}
+		}
+		save(two, other, one)
+		expect(r.mark(), one, two, other)
+		two.Phase, two.Since = checkpoint.Live, change.LSN(7)
+		save(two)
+		expect(r.reopen(), one, two, other)
+		gone := two
+		gone.Phase = checkpoint.None
+		save(gone)
+		expect(r.mark(), one, other)
+		save()
+		expect(r.mark(), one, other)
+		if err := r.w.Teardown(r.ctx); err != nil {
+			t.Fatalf("Teardown: %v", err)
+		}
+		expect(r.mark())
+	}},
+
 	{"Save beside Apply", nil, func(t *testing.T, h Harness) {
 		r := begin(t, h)
 		tt := r.create(makeTarget(h, "t", scd.Type1, "id int4 key", "a text"))

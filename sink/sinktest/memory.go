@@ -590,6 +590,7 @@ var memoryTests = []test{
 		}{
 			{"Reset", old.memory().Reset(old.ctx, tt.Target)},
 			{"StartOver", old.memory().StartOver(old.ctx)},
+			{"Forget", old.memory().Forget(old.ctx, []change.Name{{Table: "r"}})},
 			{"Resolve", old.memory().Resolve(old.ctx, []int64{id})},
 			{"Apply", old.w.Apply(old.ctx, late)},
 		} {

@@ -72,7 +72,11 @@ var upkeepTests = []test{
 			many = append(many, f)
 		}
 		send(many...)
-		expect(append(many, one, two, three)...)
+		expect(append(slices.Clone(many), one, two, three)...)
+		if err := r.memory().Forget(r.ctx, []change.Name{two.Relation, {Table: "another"}}); err != nil {
+			t.Fatalf("Forget: %v", err)
+		}
+		expect(append(slices.Clone(many), one, three)...)
 		b := r.batch()
 		b.Aside = []sink.Aside{{Flow: "f", Reason: "r", Time: at, Event: []byte("{}")}}
 		if err := r.w.Apply(r.ctx, b); err != nil {

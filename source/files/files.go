@@ -64,6 +64,7 @@ type Relation struct {
 	Delimiter string           // CSV: one ASCII character; empty: a comma
 	Null      string           // CSV: the unquoted field that is NULL; empty: the empty one
 	Order     string           // ByPath (also if empty) or ByTime
+	Once      bool             // the files that are there are taken, and then no others
 }
 
 // DeclaredColumn is a column by name and type, in PostgreSQL's or Spark's spelling.

@@ -44,7 +44,8 @@ type follower struct {
 	layouts   []*layout
 	taken     map[fileKey]*change.File
 	resting   map[fileKey]rest
-	goal      map[fileKey]bool // once: what was there at the start
+	goal      map[fileKey]bool // of once, or of relations that are taken once: what was there at the start
+	ended     []bool           // relations that are not looked at any more
 	count     uint64           // files taken, from the position of the start on
 	listing   time.Duration    // what the last look took to list and compare
 	slab      slab
@@ -79,6 +80,9 @@ func (s *Source) Follow(ctx context.Context, from change.Position, o source.Foll
 
 func (f *follower) follow(ctx context.Context) error {
 	for _, rel := range f.source.relations {
+		if rel.Once && f.taken[fileKey{rel.Name, ""}] != nil {
+			continue // taken to its end
+		}
 		l, err := f.source.layoutOf(ctx, rel)
 		if errors.Is(err, errNothingToInferFrom) {
 			f.source.log.Warn("a relation is not followed before the next start: there is no file yet to infer its columns from", "relation", rel.Name)
@@ -89,6 +93,7 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		f.relations, f.layouts = append(f.relations, rel), append(f.layouts, l)
 	}
+	f.ended = make([]bool, len(f.relations))
 	for {
 		waiting, err := f.look(ctx)
 		if err != nil {
@@ -118,6 +123,9 @@ func (f *follower) look(ctx context.Context) (waiting int, err error) {
 	began := time.Now()
 	fresh := make([][]found, len(f.relations))
 	for i, rel := range f.relations {
+		if f.ended[i] {
+			continue
+		}
 		files, err := rel.list(ctx)
 		if err != nil {
 			return 0, fmt.Errorf("relation %s: %w", rel.Name, err)
@@ -127,9 +135,7 @@ func (f *follower) look(ctx context.Context) (waiting int, err error) {
 		}
 	}
 	f.listing = time.Since(began)
-	if f.once {
-		f.keepGoal(fresh)
-	}
+	f.keepGoal(fresh)
 	ready := f.ready(fresh)
 	more := 0
 	for i := range ready {
@@ -137,6 +143,7 @@ func (f *follower) look(ctx context.Context) (waiting int, err error) {
 		waiting += len(fresh[i]) - ready[i]
 	}
 	for i := range fresh {
+		left := len(fresh[i]) - ready[i]
 		for _, file := range fresh[i][:ready[i]] {
 			more--
 			taken, err := f.take(ctx, f.layouts[i], file, more > 0)
@@ -145,10 +152,37 @@ func (f *follower) look(ctx context.Context) (waiting int, err error) {
 			}
 			if !taken {
 				waiting++
+				left++
+			}
+		}
+		if f.relations[i].Once && !f.ended[i] && left == 0 {
+			if err := f.end(ctx, i); err != nil {
+				return 0, err
 			}
 		}
 	}
 	return waiting, nil
+}
+
+// end hands on that a relation which is taken once was taken to its end. One without
+// any file is more likely misspelt or early than empty: it is looked at again at the
+// next start.
+func (f *follower) end(ctx context.Context, i int) error {
+	rel := f.relations[i]
+	f.ended[i] = true
+	end := change.File{Relation: rel.name(), Modified: f.source.now().UTC().Truncate(time.Microsecond)}
+	for key := range f.taken {
+		if key.relation == rel.Name {
+			end.Rows++
+		}
+	}
+	if end.Rows == 0 {
+		f.source.log.Warn("a relation that is to be taken once has no file; it is looked at again at the next start", "relation", rel.Name, "path", rel.Path)
+		return nil
+	}
+	f.source.log.Info("a relation was taken to its end; it is not looked at any more", "relation", rel.Name, "files", end.Rows)
+	tx := change.Tx{First: true, Last: true, End: change.Position{Offset: f.count}, File: &end}
+	return f.out(ctx, &change.Segment{Txs: []change.Tx{tx}, Bytes: changeBytes})
 }
 
 // fresh returns the files that have not been taken, and compares the others with
@@ -235,13 +269,17 @@ func (f *follower) rested(key fileKey, file found, before map[fileKey]rest) bool
 	return r.polls >= restPolls
 }
 
-// keepGoal leaves of the fresh files those that were there at the start.
+// keepGoal leaves of the fresh files those that were there at the start, where no
+// others are wanted.
 func (f *follower) keepGoal(fresh [][]found) {
 	first := f.goal == nil
 	if first {
 		f.goal = map[fileKey]bool{}
 	}
 	for i, rel := range f.relations {
+		if !f.once && !rel.Once {
+			continue
+		}
 		kept := fresh[i][:0]
 		for _, file := range fresh[i] {
 			key := fileKey{rel.Name, file.path}

@@ -292,3 +292,49 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 		t.Fatal("it goes on")
 	}
 }
+
+// A relation that is taken once is taken to its end, says so, and is not looked at any
+// more; one beside it is followed on.
+func TestARelationThatIsTakenOnceEnds(t *testing.T) {
+	id := files.DeclaredColumn{Name: "id", Type: "int"}
+	seed := files.Relation{Name: "seed", Path: "seed/*.jsonl", Format: files.JSONLines, Columns: []files.DeclaredColumn{id}, Once: true}
+	feed := files.Relation{Name: "feed", Path: "feed/*.jsonl", Format: files.JSONLines, Columns: []files.DeclaredColumn{id}}
+	r := newRig(t, seed, feed)
+	r.write("feed/1.jsonl", "{}")
+
+	// Without a file it is early or misspelt, not at its end.
+	res := r.drain(source.FollowOptions{})
+	if got := res.paths(); got != "feed:1.jsonl" {
+		t.Fatalf("handed on: %s", got)
+	}
+	taken := res.taken()
+	r.write("seed/1.jsonl", "{}")
+	r.write("seed/2.jsonl", "{}")
+	res = follow(t, r.source(), change.Position{Offset: 1}, source.FollowOptions{Taken: taken}, func(res *result) bool {
+		if len(res.txs) == 2 {
+			r.write("seed/3.jsonl", "too late")
+			r.write("feed/2.jsonl", "{}")
+		}
+		return len(res.txs) == 4
+	})
+	if got := res.paths(); got != "seed:1.jsonl seed:2.jsonl seed: feed:2.jsonl" || res.err != nil {
+		t.Fatalf("handed on: %s, %v", got, res.err)
+	}
+	end := res.txs[2]
+	if !end.File.Ends() || end.File.Rows != 2 || end.End.Offset != 3 {
+		t.Fatalf("the end: %+v %+v", end, end.File)
+	}
+	taken = append(taken, res.taken()...)
+	r.write("seed/1.jsonl", "changed")
+	r.write("feed/3.jsonl", "{}")
+	if res = r.drain(source.FollowOptions{Taken: taken}); res.paths() != "feed:3.jsonl" || res.err != nil {
+		t.Fatalf("handed on: %s, %v", res.paths(), res.err)
+	}
+	// Followed after all, it goes on behind what was taken.
+	r.cfg.Relations[0].Once = false
+	r.write("seed/1.jsonl", "{}")
+	r.write("seed/3.jsonl", "{}")
+	if res = r.drain(source.FollowOptions{Taken: append(taken, res.taken()...)}); res.paths() != "seed:3.jsonl" || res.err != nil {
+		t.Fatalf("handed on: %s, %v", res.paths(), res.err)
+	}
+}

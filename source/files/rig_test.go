@@ -107,7 +107,7 @@ func follow(t *testing.T, s *files.Source, from change.Position, o source.Follow
 			if !tx.Last {
 				continue
 			}
-			if open.Path == "" {
+			if open.Path == "" && open.File == nil {
 				res.quiet = append(res.quiet, open.End)
 			} else {
 				res.txs = append(res.txs, *open)
