@@ -17,7 +17,7 @@ import (
 // sequence, place, body, tombstone, time; identity the first three, compared as
 // bytes), made by Create, and its Head. Teardown removes both.
 type Memory interface {
-	// Reset empties a sequenced target and what is remembered of it, fenced, in one
+	// Reset empties a sequenced target and what is remembered and counted of it, fenced, in one
 	// durable transaction: its first copy begins again. Its events in quarantine are
 	// marked as resolved: those that are still bad come again with the copy. A table that
 	// this pipeline made and that no longer fits is dropped, so that Create makes it
@@ -27,6 +27,11 @@ type Memory interface {
 	// Head reads what is remembered of a sequenced target as a whole; the zero Head
 	// where nothing is.
 	Head(ctx context.Context, t *scd.Target) (sequenced.Head, error)
+
+	// Counted reads what was counted of a sequenced target's events since its first copy
+	// began: the sum of what Apply was given with its batches (sequenced.Work.Counts),
+	// and the deletes that it has forgotten. Zero where nothing is.
+	Counted(ctx context.Context, t *scd.Target) (sequenced.Counts, error)
 
 	// Remembered reads the records of a sequenced target that answer the lookups (see
 	// sequenced.Lookup), in any order. It sees what the open transaction wrote, if a

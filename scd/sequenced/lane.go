@@ -65,7 +65,8 @@ type Options struct {
 	QuarantineBeyond bool
 }
 
-// Counts are what happened to the events of a batch.
+// Counts are what happened to the events of a batch; or, as a destination keeps them,
+// to those of a target since its first copy began, without Events.
 type Counts struct {
 	Events     int // added
 	Duplicates int // delivered before: nothing to do
@@ -73,6 +74,25 @@ type Counts struct {
 	Ties       int // an equal sequence on another event of the key; decided by place in the source
 	Truncated  int // below the truncate number
 	Beyond     int // of an unknown key, below the horizon: possibly resurrected, or set aside
+	Forgotten  int // remembered deletes that were forgotten; the destination counts them
+}
+
+// Kept are the counts that a destination adds to those it keeps. The number of all
+// events is none of them: so a batch in which everything came in order writes nothing.
+func (c Counts) Kept() Counts {
+	c.Events = 0
+	return c
+}
+
+// Add adds other counts.
+func (c *Counts) Add(o Counts) {
+	c.Events += o.Events
+	c.Duplicates += o.Duplicates
+	c.Late += o.Late
+	c.Ties += o.Ties
+	c.Truncated += o.Truncated
+	c.Beyond += o.Beyond
+	c.Forgotten += o.Forgotten
 }
 
 // Work is what a destination stores of the lane, in the same transaction as the rows.
@@ -88,11 +108,13 @@ type Work struct {
 	// (µs since the Unix epoch), and raise the stored Head's Horizon to the highest
 	// sequence of those.
 	ForgetBefore int64
+	// Counts of the batch; its Kept are added to those of the target.
+	Counts Counts
 }
 
 // Empty reports whether there is nothing to store.
 func (w *Work) Empty() bool {
-	return w.TruncateBelow.IsZero() && len(w.Remove) == 0 && len(w.Put) == 0 && !w.HeadChanged && w.ForgetBefore == 0
+	return w.TruncateBelow.IsZero() && len(w.Remove) == 0 && len(w.Put) == 0 && !w.HeadChanged && w.ForgetBefore == 0 && w.Counts.Kept() == (Counts{})
 }
 
 type node struct {
@@ -312,7 +334,7 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Event, c Counts, err error) 
 		l.define = nil
 	}
 	w.Head = l.head
-	c = l.counts
+	c, w.Counts = l.counts, l.counts
 	l.counts, l.truncate = Counts{}, Place{}
 	l.index = make(map[string]int32, len(l.nodes))
 	clear(l.nodes)

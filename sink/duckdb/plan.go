@@ -334,12 +334,14 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 // noteMemory makes the head's row agree with the memory's table: a row for a
 // sequenced target, none for another.
 func (w *Writer) noteMemory(ctx context.Context, t *scd.Target) error {
-	const which = " WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3"
 	if !t.Sequenced {
-		_, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("heads")+which, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
+		if err := w.forgetCounts(ctx, w.book, t.Name); err != nil {
+			return err
+		}
+		_, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("heads")+ofTarget, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
 		return err
 	}
-	n, err := w.book.number(ctx, "SELECT count(*) FROM "+w.bookTable("heads")+which, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
+	n, err := w.book.number(ctx, "SELECT count(*) FROM "+w.bookTable("heads")+ofTarget, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
 	if err != nil || n > 0 {
 		return err
 	}

@@ -203,6 +203,30 @@ func (w *Writer) Head(ctx context.Context, t *scd.Target) (h sequenced.Head, err
 	return h, nil
 }
 
+// Counted reads what was counted of a target's events.
+func (w *Writer) Counted(ctx context.Context, t *scd.Target) (c sequenced.Counts, err error) {
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return c, err
+	}
+	n := w.qualified(t.Name)
+	rows, err := s.query(ctx, countedSQL, w.cfg.Pipeline, n.Schema, n.Table)
+	if missingBook(err) {
+		return c, nil
+	}
+	if err != nil {
+		return c, w.explain(ctx, err, "read what was counted of table "+n.String(), nil)
+	}
+	for _, r := range rows {
+		for i, to := range []*int{&c.Duplicates, &c.Late, &c.Ties, &c.Truncated, &c.Beyond, &c.Forgotten} {
+			*to = int(num(r[i]))
+		}
+	}
+	return c, nil
+}
+
 // Reset empties a target and what is remembered of it, in one transaction that is on
 // disk when it returns. A table of ours that no longer fits goes, with its memory:
 // Create makes both anew.

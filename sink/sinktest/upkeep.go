@@ -265,6 +265,69 @@ var upkeepTests = []test{
 		expect(two, 1, 1)
 	}},
 
+	{"events are counted with the batches that hold them", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		one, two := diary(h), ages(h, typeInt8)
+		expect := func(tt target, want sequenced.Counts) {
+			t.Helper()
+			if got, err := r.memory().Counted(r.ctx, tt.Target); err != nil || got != want {
+				t.Fatalf("of %s was counted %+v, %v; want %+v", tt.Name, got, err, want)
+			}
+		}
+		expect(one, sequenced.Counts{}) // there is no such target yet
+		one, two = r.create(one), r.create(two)
+		some := sequenced.Counts{Events: 100, Duplicates: 1, Late: 2, Ties: 3, Truncated: 4, Beyond: 5}
+		r.write(one.hidden(sequenced.Work{Counts: sequenced.Counts{Events: 7}}))
+		expect(one, sequenced.Counts{})
+		r.write(one.hidden(sequenced.Work{Counts: some}), two.hidden(sequenced.Work{Counts: sequenced.Counts{Late: 1 << 40}}))
+		r.write(one.hidden(sequenced.Work{Counts: some, HeadChanged: true, Head: sequenced.Head{Horizon: []byte("h")}}))
+		want := sequenced.Counts{Duplicates: 2, Late: 4, Ties: 6, Truncated: 8, Beyond: 10}
+		expect(one, want)
+		expect(two, sequenced.Counts{Late: 1 << 40})
+
+		// Deletes that are forgotten are counted where they are.
+		r.write(one.hidden(sequenced.Work{Put: []sequenced.Record{one.tombstone(cells{1, "a"}, "1", "p", 1), one.tombstone(cells{2, "a"}, "1", "p", 2), one.tombstone(cells{3, "a"}, "1", "p", 3)}}))
+		r.write(one.hidden(sequenced.Work{ForgetBefore: 3, Counts: sequenced.Counts{Late: 1}}))
+		r.write(one.hidden(sequenced.Work{ForgetBefore: 3}))
+		want.Forgotten, want.Late = 2, 5
+		expect(one, want)
+		r.reopen()
+		expect(one, want)
+
+		// Pieces count together, or not at all.
+		for i, whole := range []bool{false, true} {
+			for n := range 3 {
+				b := r.batch(one.hidden(sequenced.Work{Counts: sequenced.Counts{Ties: 1}}))
+				b.First, b.More = n == 0, n < 2
+				if n == 2 && !whole {
+					break
+				}
+				if err := r.w.Apply(r.ctx, b); err != nil {
+					t.Fatalf("Apply: %v", err)
+				}
+			}
+			r.reopen()
+			want.Ties += 3 * i
+			expect(one, want)
+		}
+		if err := r.memory().Reset(r.ctx, one.Target); err != nil {
+			t.Fatalf("Reset: %v", err)
+		}
+		expect(one, sequenced.Counts{})
+		expect(two, sequenced.Counts{Late: 1 << 40})
+
+		// Bookkeeping of an earlier version has no counts, and gains them.
+		r.w.Close(r.ctx)
+		h.Exec(t, "DROP TABLE _tailrace.counts")
+		r.w = h.Open(t) // as status does, which owns nothing
+		expect(two, sequenced.Counts{})
+		r.w.Close(r.ctx)
+		r.open()
+		r.write(two.hidden(sequenced.Work{Counts: some}))
+		some.Events = 0
+		expect(two, some)
+	}},
+
 	{"Reset empties one target and its memory", nil, func(t *testing.T, h Harness) {
 		r := begin(t, h)
 		one, two := r.create(diary(h)), r.create(ages(h, typeInt8))
