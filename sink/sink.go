@@ -171,5 +171,5 @@ type TargetRounds struct {
 // ShowQuery says what Show reads.
 type ShowQuery struct {
 	Target *scd.Target // name, kind and key columns; column types are not needed
-	AsOf   string      // type 2: only versions valid at this instant (timestamp text); empty = all versions
+	AsOf   string      // type 2: only versions valid at this instant (timestamp text) or value of the sequence (of several columns: see SequenceValues); empty = all versions
 }

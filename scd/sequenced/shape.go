@@ -318,8 +318,12 @@ func (s *Shaper) start(in []change.Value) change.Value {
 	for i, c := range s.flow.Sequence {
 		leaf := appendString(nil, string(in[c].Data))
 		switch s.flow.Types[i].Kind {
-		case change.Int16, change.Int32, change.Int64, change.Numeric:
+		case change.Int16, change.Int32, change.Int64:
 			leaf = in[c].Data
+		case change.Numeric:
+			if last := in[c].Data[len(in[c].Data)-1]; last >= '0' && last <= '9' { // not NaN, Infinity
+				leaf = in[c].Data
+			}
 		}
 		t.branches[s.flow.Names[i]] = &tree{leaf: leaf}
 	}

@@ -118,6 +118,15 @@ func findings(t *scd.Target) []sink.Finding {
 		}
 		seen[folded] = name
 	}
+	for i := range t.SequenceFields {
+		for k := range i {
+			if a, b := t.SequenceFields[k].Name, t.SequenceFields[i].Name; fold(a) == fold(b) {
+				out = append(out, sink.Finding{Blocks: true,
+					What:   fmt.Sprintf("columns %s and %s of the sequence of target %s differ only by case, which DuckDB does not tell apart in a STRUCT", quote(a), quote(b), t.Name),
+					Remedy: "rename one of them in the source"})
+			}
+		}
+	}
 	return out
 }
 
@@ -289,7 +298,8 @@ func (w *Writer) createTarget(t *scd.Target, schema bool) []string {
 		cols = append(cols, "  "+startColumn+" "+bound+" NOT NULL", "  "+endColumn+" "+bound)
 		keys = append(keys, startColumn)
 	}
-	if w.cfg.PrimaryKey && !t.AppendOnly && len(keys) > 0 {
+	// The engine makes no index on a STRUCT.
+	if w.cfg.PrimaryKey && !t.AppendOnly && len(keys) > 0 && len(t.SequenceFields) == 0 {
 		cols = append(cols, "  PRIMARY KEY ("+strings.Join(keys, ", ")+")")
 	}
 	return append(ddl, fmt.Sprintf("CREATE TABLE %s (\n%s\n);", name, strings.Join(cols, ",\n")))

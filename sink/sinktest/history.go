@@ -131,13 +131,37 @@ func (l *life) begin(rnd *rand.Rand) {
 	rnd.Shuffle(len(l.coming), func(i, j int) { l.coming[i], l.coming[j] = l.coming[j], l.coming[i] })
 }
 
+// joined is how the suite shows a value of several columns.
+func joined(list []any) string {
+	var texts []string
+	for _, v := range list {
+		texts = append(texts, fmt.Sprint(v))
+	}
+	return strings.Join(texts, "/")
+}
+
 // moment is the n-th value of the sequence, in one of its spellings.
 func (l *life) moment(rnd *rand.Rand, n int) any {
 	var seq any
 	var shown string
 	switch {
 	case len(l.sequence) > 1:
-		seq = []any{n / 2, string(rune('a' + n%2))}
+		list, rest := make([]any, len(l.sequence)), n
+		for i := len(list) - 1; i >= 0; i-- { // the digits of n in base three, of which the first may be larger
+			digit := rest
+			if i > 0 {
+				digit, rest = rest%3, rest/3
+			}
+			switch l.sequence[i].Kind {
+			case change.Text:
+				list[i] = []string{"", "A longer text", "a", "ä", "ß"}[digit]
+			case change.Numeric:
+				list[i] = fmt.Sprintf("%d.25", 9+digit)
+			default:
+				list[i] = digit
+			}
+		}
+		seq, shown = list, joined(list)
 	case l.sequence[0].Kind == change.Int64:
 		seq = n*7 - 20
 	case l.sequence[0].Kind == change.Text:
