@@ -42,6 +42,16 @@ type Memory interface {
 	// more often. The callee may keep the memory.
 	RememberedBelow(ctx context.Context, t *scd.Target, p sequenced.Place, fn func(key []byte) error) error
 
+	// Records reads every record of a sequenced target but those of the empty key: those
+	// of one key one after the other, by sequence and place; keys in any order. It holds a
+	// bounded part of them in memory. The callee may keep the record's memory.
+	Records(ctx context.Context, t *scd.Target, fn func(sequenced.Record) error) error
+
+	// Rows reads every row of a sequenced target in any order: its columns in the
+	// target's order, of type 2 then __START_AT and __END_AT, as the texts that a source
+	// gives of such values. row is valid during the call only.
+	Rows(ctx context.Context, t *scd.Target, fn func(row change.Row) error) error
+
 	// Remembers counts the records of a sequenced target's keys (not those of the empty
 	// key, which are about the target); zero where nothing is. It takes a second at
 	// most, and estimates where counting would take longer.

@@ -249,20 +249,28 @@ func (l *Lane) Remember(r Record) error {
 	if !ok {
 		return fault.Corrupted("target %s: the destination gave a record of a key that was not asked for", l.target.Name)
 	}
-	s, err := decode(r.Body)
+	s, err := l.open(r.Body)
 	if err != nil {
-		return fault.Corrupted("target %s: %v", l.target.Name, err)
-	}
-	if s.row, err = l.widen(s.row, l.partial); err == nil {
-		s.filled, err = l.widen(s.filled, false)
-	}
-	if err != nil {
-		return fault.Corrupted("target %s: a remembered row cannot be read: %v", l.target.Name, err)
+		return err
 	}
 	d := &l.nodes[n]
 	l.found = append(l.found, record{Record: r, stored: s, before: d.found})
 	d.found = int32(len(l.found))
 	return nil
+}
+
+// open takes a remembered body apart.
+func (l *Lane) open(body []byte) (s stored, err error) {
+	if s, err = decode(body); err != nil {
+		return s, fault.Corrupted("target %s: %v", l.target.Name, err)
+	}
+	if s.row, err = l.widen(s.row, l.partial); err == nil {
+		s.filled, err = l.widen(s.filled, false)
+	}
+	if err != nil {
+		return s, fault.Corrupted("target %s: a remembered row cannot be read: %v", l.target.Name, err)
+	}
+	return s, nil
 }
 
 // widen gives a row that was remembered before the target got its newest columns

@@ -1,6 +1,7 @@
 package sinktest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -263,6 +264,53 @@ var upkeepTests = []test{
 		)
 		expect(one, 3, 1)
 		expect(two, 1, 1)
+	}},
+
+	{"all that is remembered is read key by key", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		tt := r.create(ages(h, typeInt8))
+		read := func() (list []sequenced.Record) {
+			t.Helper()
+			if err := r.memory().Records(r.ctx, tt.Target, func(rec sequenced.Record) error { list = append(list, rec); return nil }); err != nil {
+				t.Fatalf("Records: %v", err)
+			}
+			return list
+		}
+		if list := read(); len(list) != 0 {
+			t.Fatalf("%d records of a new target", len(list))
+		}
+		const n = 300
+		w := sequenced.Work{Put: []sequenced.Record{{Key: []byte{}, Seq: []byte("\xff"), At: []byte{}, Body: []byte("about the target")}}}
+		for i := range n {
+			for _, seq := range []string{"\x80", "", "\x7f\x00"} {
+				for _, at := range []string{"b", "a"} {
+					w.Put = append(w.Put, tt.record(cells{i, awkward[i%len(awkward)]}, seq, at, strings.Repeat("x", 30_000)))
+				}
+			}
+		}
+		r.write(tt.hidden(w))
+		list := read()
+		if len(list) != 6*n {
+			t.Fatalf("%d records, want %d", len(list), 6*n)
+		}
+		keys := map[string]bool{}
+		for i := range list {
+			if i%6 == 0 {
+				keys[string(list[i].Key)] = true
+			} else if a, b := &list[i-1], &list[i]; string(a.Key) != string(b.Key) || compareRecords(*a, *b) >= 0 {
+				t.Fatalf("record %d is out of order", i)
+			}
+			if len(list[i].Body) != 30_000 || list[i].Time != 1 {
+				t.Fatalf("record %d is %+v", i, list[i].ID())
+			}
+		}
+		if len(keys) != n {
+			t.Fatalf("%d keys, want %d", len(keys), n)
+		}
+		stop := errors.New("stop")
+		if err := r.memory().Records(r.ctx, tt.Target, func(sequenced.Record) error { return stop }); !errors.Is(err, stop) {
+			t.Errorf("Records: %v, want the callback's error", err)
+		}
 	}},
 
 	{"events are counted with the batches that hold them", nil, func(t *testing.T, h Harness) {
