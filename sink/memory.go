@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"tailrace/internal/change"
@@ -11,7 +12,7 @@ import (
 
 // Memory is the part of a Writer that flows with a user's sequence, files and
 // quarantine need: reading back what Apply stored beside the targets. The same
-// rules of concurrency and errors hold; methods only read, except Reset, StartOver and Resolve.
+// rules of concurrency and errors hold; methods only read, except Reset, Seed, StartOver and Resolve.
 //
 // What is remembered of a target is one table in schema _tailrace (rows: key,
 // sequence, place, body, tombstone, time; identity the first three, compared as
@@ -23,6 +24,13 @@ type Memory interface {
 	// this pipeline made and that no longer fits is dropped, so that Create makes it
 	// anew; a target that is not there is fine.
 	Reset(ctx context.Context, t *scd.Target) error
+
+	// Seed makes an ordered target a sequenced one: in one durable, fenced transaction the
+	// table of what is remembered of it is made and filled with records, in any order,
+	// and its Head with head. The target's rows stay as they are; records may read them
+	// meanwhile (Rows). On any error, also one of records, nothing is made. It is for
+	// targets of which Plan says Unremembered.
+	Seed(ctx context.Context, t *scd.Target, head sequenced.Head, records iter.Seq2[sequenced.Record, error]) error
 
 	// Head reads what is remembered of a sequenced target as a whole; the zero Head
 	// where nothing is.

@@ -52,6 +52,7 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 			p.DDL = append(p.DDL, w.createMemory(t)...)
 		case !t.Sequenced && remembers:
 			// The ordered lane will not keep it up to date.
+			p.Remembered = true
 			p.DDL = append(p.DDL, "DROP TABLE "+w.memoryTable(t.Name)+";")
 		}
 	}
@@ -92,6 +93,7 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		p.Problems = append(p.Problems, sink.Finding{Blocks: true, Reset: true,
 			What:   fmt.Sprintf("target %s holds rows, but nothing is remembered of the events that made them", t.Name),
 			Remedy: overwrite})
+		p.Unremembered = true
 		return p, nil
 	}
 	memory()

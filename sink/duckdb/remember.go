@@ -43,16 +43,7 @@ func (a *applier) remember(ctx context.Context, s *shape, work *sequenced.Work) 
 	}
 	defer ap.discard()
 	for i := range work.Put {
-		r := &work.Put[i]
-		put(ap, 0, keys[i])
-		put(ap, 1, ids[i])
-		ap.blob(2, r.Key)
-		ap.blob(3, r.Seq)
-		ap.blob(4, r.At)
-		ap.blob(5, r.Body)
-		put(ap, 6, r.Tombstone)
-		put(ap, 7, r.Time)
-		if err := ap.end(); err != nil {
+		if err := ap.record(&work.Put[i], keys[i], ids[i]); err != nil {
 			return err
 		}
 	}

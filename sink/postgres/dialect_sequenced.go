@@ -62,6 +62,12 @@ func createRecordsSQL(name string, kind scd.Kind) []string {
 	}
 }
 
+// dropRecordsSQL forgets what is remembered of a target.
+func dropRecordsSQL(pipeline string, n change.Name) []string {
+	where := fmt.Sprintf(" WHERE pipeline = %s AND target_schema = %s AND target_table = %s", literal(pipeline), literal(n.Schema), literal(n.Table))
+	return []string{"DROP TABLE " + recordsTable(recordsName(pipeline, n)), "DELETE FROM _tailrace.sequenced" + where, "DELETE FROM _tailrace.counts" + where}
+}
+
 const sequencedRowSQL = `INSERT INTO _tailrace.sequenced (pipeline, target_schema, target_table, records) VALUES (%s, %s, %s, %s) ON CONFLICT (pipeline, target_schema, target_table) DO UPDATE SET records = excluded.records`
 
 const recordArrays = "unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::boolean[]), unnest($6::bigint[])"

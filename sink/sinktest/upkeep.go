@@ -3,6 +3,7 @@ package sinktest
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -374,6 +375,95 @@ var upkeepTests = []test{
 		r.write(two.hidden(sequenced.Work{Counts: some}))
 		some.Events = 0
 		expect(two, some)
+	}},
+
+	{"an ordered target is seeded, as a whole or not at all", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		ordered := r.create(makeTarget(h, "diary", scd.Type1, "id int4 key", "who text key", "n int8"))
+		const n = 5000
+		var rd round
+		for i := range n {
+			rd.inserts = append(rd.inserts, cells{i, awkward[i%len(awkward)], i})
+		}
+		slices.SortFunc(rd.inserts, func(a, b cells) int { return slices.Compare(ordered.row(text, a), ordered.row(text, b)) })
+		r.write(ordered.part(text, rd))
+		rows := r.contents(ordered)
+		tt := diary(h)
+		at := sequenced.Place{Seq: []byte("5"), At: []byte("a")}
+		records := func(limit int) iter.Seq2[sequenced.Record, error] {
+			return func(yield func(sequenced.Record, error) bool) {
+				i := 0
+				err := r.memory().Rows(r.ctx, tt.Target, func(row change.Row) error {
+					values, err := row.Values(nil, 3)
+					if err != nil {
+						return err
+					}
+					key := change.Row(nil).Append(values[0]).Append(values[1])
+					if i++; i > limit || !yield(sequenced.Record{Key: key, Seq: at.Seq, At: fmt.Appendf([]byte("b"), "%d", i), Body: []byte("x\x00"), Time: -1}, nil) {
+						return errors.New("no more")
+					}
+					return nil
+				})
+				if err != nil {
+					yield(sequenced.Record{}, err)
+				}
+			}
+		}
+		untouched := func() {
+			t.Helper()
+			r.reopen()
+			p := r.plan(tt)
+			if !p.Unremembered || len(p.Problems) == 0 || !p.Problems[len(p.Problems)-1].Blocks {
+				t.Fatalf("plan: %+v", p)
+			}
+			if err := r.w.Create(r.ctx, tt.Target); fault.KindOf(err) != fault.Operator {
+				t.Fatalf("Create over rows without memory: %v", err)
+			}
+			r.expect(ordered, rows...)
+		}
+		untouched()
+		if err := r.memory().Seed(r.ctx, tt.Target, sequenced.Head{Truncated: at}, records(n/2)); err == nil || !strings.Contains(err.Error(), "no more") {
+			t.Fatalf("Seed: %v, want the error of its records", err)
+		}
+		untouched()
+		before := r.mark()
+		if err := r.memory().Seed(r.ctx, tt.Target, sequenced.Head{Truncated: at}, records(n)); err != nil {
+			t.Fatalf("Seed: %v", err)
+		}
+		if m := r.reopen(); m.Position != before.Position {
+			t.Fatalf("Seed moved the mark to %v", m.Position)
+		}
+		if p := r.plan(tt); p.Unremembered || len(p.Problems)+len(p.DDL) > 0 {
+			t.Fatalf("plan after Seed: %+v", p)
+		}
+		r.expect(tt, rows...)
+		if head := r.head(tt); head.Truncated.Compare(at) != 0 || head.Horizon != nil {
+			t.Fatalf("head %+v", head)
+		}
+		if size, err := r.memory().Remembers(r.ctx, tt.Target); err != nil || size.Records != n || size.Tombstones != 0 {
+			t.Fatalf("it remembers %+v, %v", size, err)
+		}
+		// It is a sequenced target like any other: a truncate takes the rows.
+		r.write(tt.hidden(sequenced.Work{TruncateBelow: sequenced.Place{Seq: []byte("6")}, Put: []sequenced.Record{tt.record(cells{1, "new"}, "7", "p", "x")}}, scd.Round{Upserts: []change.Row{tt.row(text, cells{1, "new", 1})}}))
+		r.expect(tt, "1|new|1")
+
+		// Back in the order of the log, what is remembered goes, and does not come back.
+		if p := r.plan(ordered); !p.Remembered || !p.Rows {
+			t.Fatalf("plan of the ordered target: %+v", p)
+		}
+		r.create(ordered)
+		if p := r.plan(ordered); p.Remembered || len(p.Problems)+len(p.DDL) > 0 {
+			t.Fatalf("plan of the ordered target: %+v", p)
+		}
+		if p := r.plan(tt); !p.Unremembered {
+			t.Fatalf("plan: %+v", p)
+		}
+		if err := r.memory().Seed(r.ctx, tt.Target, sequenced.Head{}, records(n)); err != nil {
+			t.Fatalf("Seed: %v", err)
+		}
+		if head := r.head(tt); !head.Truncated.IsZero() {
+			t.Fatalf("head %+v", head)
+		}
 	}},
 
 	{"Reset empties one target and its memory", nil, func(t *testing.T, h Harness) {
