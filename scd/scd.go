@@ -36,6 +36,11 @@ type Target struct {
 	// kind) have hidden state in _tailrace.
 	Sequence  *change.Type
 	Sequenced bool
+
+	// SequenceFields are the columns of a type 2 target's sequence of several columns, in
+	// the order in which they are compared (rule R3); nil where it is one. Sequence is
+	// jsonb then, and its values are objects of the columns' texts, numbers as they are.
+	SequenceFields []change.Column
 }
 
 // Column is one data column of a target.

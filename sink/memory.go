@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"tailrace/internal/change"
@@ -11,22 +12,35 @@ import (
 
 // Memory is the part of a Writer that flows with a user's sequence, files and
 // quarantine need: reading back what Apply stored beside the targets. The same
-// rules of concurrency and errors hold; methods only read, except Reset, StartOver, Forget and Resolve.
+// rules of concurrency and errors hold; methods only read, except Reset, Seed, StartOver,
+// Forget and Resolve.
 //
 // What is remembered of a target is one table in schema _tailrace (rows: key,
 // sequence, place, body, tombstone, time; identity the first three, compared as
 // bytes), made by Create, and its Head. Teardown removes both.
 type Memory interface {
-	// Reset empties a sequenced target and what is remembered of it, fenced, in one
+	// Reset empties a sequenced target and what is remembered and counted of it, fenced, in one
 	// durable transaction: its first copy begins again. Its events in quarantine are
 	// marked as resolved: those that are still bad come again with the copy. A table that
 	// this pipeline made and that no longer fits is dropped, so that Create makes it
 	// anew; a target that is not there is fine.
 	Reset(ctx context.Context, t *scd.Target) error
 
+	// Seed makes an ordered target a sequenced one: in one durable, fenced transaction the
+	// table of what is remembered of it is made and filled with records, in any order,
+	// and its Head with head. The target's rows stay as they are; records may read them
+	// meanwhile (Rows). On any error, also one of records, nothing is made. It is for
+	// targets of which Plan says Unremembered.
+	Seed(ctx context.Context, t *scd.Target, head sequenced.Head, records iter.Seq2[sequenced.Record, error]) error
+
 	// Head reads what is remembered of a sequenced target as a whole; the zero Head
 	// where nothing is.
 	Head(ctx context.Context, t *scd.Target) (sequenced.Head, error)
+
+	// Counted reads what was counted of a sequenced target's events since its first copy
+	// began: the sum of what Apply was given with its batches (sequenced.Work.Counts),
+	// and the deletes that it has forgotten. Zero where nothing is.
+	Counted(ctx context.Context, t *scd.Target) (sequenced.Counts, error)
 
 	// Remembered reads the records of a sequenced target that answer the lookups (see
 	// sequenced.Lookup), in any order. It sees what the open transaction wrote, if a
@@ -43,6 +57,15 @@ type Memory interface {
 	// lie around Apply of pieces, which takes no key away. It sees what the open transaction
 	// wrote, as Remembered does. The callee may keep the memory.
 	Keys(ctx context.Context, t *scd.Target, from []byte, limit int, fn func(key []byte) error) (next []byte, err error)
+	// Records reads every record of a sequenced target but those of the empty key: those
+	// of one key one after the other, by sequence and place; keys in any order. It holds a
+	// bounded part of them in memory. The callee may keep the record's memory.
+	Records(ctx context.Context, t *scd.Target, fn func(sequenced.Record) error) error
+
+	// Rows reads every row of a sequenced target in any order: its columns in the
+	// target's order, of type 2 then __START_AT and __END_AT, as the texts that a source
+	// gives of such values. row is valid during the call only.
+	Rows(ctx context.Context, t *scd.Target, fn func(row change.Row) error) error
 
 	// Remembers counts the records of a sequenced target's keys (not those of the empty
 	// key, which are about the target); zero where nothing is. It takes a second at

@@ -110,6 +110,13 @@ type Plan struct {
 	Rows     bool      // it exists and holds at least one row
 	DDL      []string  // statements Create would run, readable SQL
 	Problems []Finding // why the existing table cannot take this flow
+
+	// Unremembered: it holds rows, and nothing is remembered of the events that made
+	// them, which is the last of Problems. Memory.Seed mends it, where it may.
+	Unremembered bool
+	// Remembered: the target is an ordered one, and something is remembered of it, as of a
+	// sequenced one. Create drops that.
+	Remembered bool
 }
 
 // Finding is one result of a check, with its remedy.
@@ -171,5 +178,5 @@ type TargetRounds struct {
 // ShowQuery says what Show reads.
 type ShowQuery struct {
 	Target *scd.Target // name, kind and key columns; column types are not needed
-	AsOf   string      // type 2: only versions valid at this instant (timestamp text); empty = all versions
+	AsOf   string      // type 2: only versions valid at this instant (timestamp text) or value of the sequence (of several columns: see SequenceValues); empty = all versions
 }

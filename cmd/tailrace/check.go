@@ -99,7 +99,7 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 		if err != nil {
 			return nil, fmt.Errorf("look at target %s: %w", b.Target.Name, err)
 		}
-		findings = append(findings, p.Problems...)
+		findings = append(findings, problems(bound, &b, p)...)
 		if p.Rows && mark.Phase == checkpoint.None {
 			findings = append(findings, sink.Finding{
 				Blocks: true, What: fmt.Sprintf("target %s holds rows, and no mark says that they are this pipeline's", b.Target.Name),
@@ -115,6 +115,22 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 		findings = append(findings, asFinding(err))
 	}
 	return findings, nil
+}
+
+// problems are what stands against a target; that nothing is remembered of its rows
+// only where run would not mend it.
+func problems(bound []pipeline.Bound, b *pipeline.Bound, p sink.Plan) []sink.Finding {
+	if f := pipeline.Abandons(p); f != nil {
+		f.What = fmt.Sprintf("%s: %s", b.Target.Name, f.What)
+		return append(p.Problems, *f)
+	}
+	if !pipeline.Moves(bound, b, p) {
+		return p.Problems
+	}
+	return append(p.Problems[:len(p.Problems)-1:len(p.Problems)-1], sink.Finding{
+		What:   fmt.Sprintf("target %s was kept in the order of the log; from the next run on it is kept by the position of events", b.Target.Name),
+		Remedy: "none is needed: its rows stay, and are remembered in one transaction",
+	})
 }
 
 // nothing knows of no target: what cannot be followed is a finding.
@@ -218,7 +234,7 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		for _, s := range p.DDL {
 			fmt.Fprintf(a.out, "%s;\n", strings.TrimSuffix(s, ";"))
 		}
-		for _, f := range p.Problems {
+		for _, f := range problems(bound, &b, p) {
 			fmt.Fprintf(a.out, "-- problem: %s; remedy: %s\n", f.What, f.Remedy)
 		}
 		for _, n := range append(b.Notes, b.Relation.Notes...) {

@@ -61,3 +61,18 @@ func queryDuckDB(t testing.TB, path, statement string) (out [][]string) {
 	}
 	return out
 }
+
+// execDuckDB runs statements on a file that nobody has open.
+func execDuckDB(t testing.TB, path string, statements ...string) {
+	t.Helper()
+	db, err := sql.Open("duckdb", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, s := range statements {
+		if _, err := db.Exec(s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}

@@ -10,3 +10,5 @@ func queryDuckDB(t testing.TB, _, _ string) [][]string {
 	t.Skip("this build has no DuckDB")
 	return nil
 }
+
+func execDuckDB(t testing.TB, _ string, _ ...string) { t.Fatal("this build has no DuckDB") }

@@ -253,9 +253,14 @@ func (r *rig) leftNothing(t testing.TB) {
 	}
 }
 
-// atTarget runs a statement on a PostgreSQL destination.
+// atTarget runs statements on the destination, which no pipeline has open if it is a
+// file.
 func (r *rig) atTarget(t testing.TB, statements ...string) {
 	t.Helper()
+	if r.dest.kind == "duckdb" {
+		execDuckDB(t, r.dest.dsn, statements...)
+		return
+	}
 	r.server.Exec(t, r.dest.dsn, statements...)
 }
 

@@ -72,7 +72,7 @@ func (a *app) showCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&format, "format", "table", "table, csv (RFC 4180; NULL is empty, an empty string is \"\") or json (one object a line)")
-	c.Flags().StringVar(&asOf, "as-of", "", "only versions valid at this instant, e.g. 2026-01-31T12:00:00Z")
+	c.Flags().StringVar(&asOf, "as-of", "", "only versions valid at this instant, e.g. 2026-01-31T12:00:00Z, or value of the sequence, of several columns {\"a\": 1, \"b\": 2} or (1, 2)")
 	return a.configured(c)
 }
 

@@ -76,6 +76,18 @@ type memoryStatus struct {
 	Estimated  bool   `json:"estimated,omitempty"` // the two are, from a sample
 	Truncated  string `json:"truncated"`           // the highest truncate's sequence; empty: none
 	Horizon    string `json:"horizon"`             // the highest sequence of a forgotten delete; empty: none
+	Counts     counts `json:"counts"`
+}
+
+// counts are what happened to a target's events since its first copy began.
+type counts struct {
+	Late        int `json:"late"`                 // not the newest of their key when they arrived
+	Ties        int `json:"ties"`                 // with a sequence that another event of their key has
+	Duplicates  int `json:"duplicates"`           // delivered before: nothing was done
+	Truncated   int `json:"truncated"`            // below a truncate: nothing was done
+	Forgotten   int `json:"forgotten"`            // deletes that are remembered no more
+	Unknown     int `json:"unknown_rows"`         // DELETEs of a table's rows of which nothing was remembered: nothing was done
+	Resurrected int `json:"possibly_resurrected"` // of an unknown key, below the horizon: applied, or set aside where the flow says so
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -170,7 +182,8 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 			return nil, err
 		}
 		for _, m := range memories {
-			st.Sequenced = append(st.Sequenced, memoryStatus{Target: m.Target.String(), Remembered: m.Records, Tombstones: m.Tombstones, Estimated: m.Estimated, Truncated: m.Truncated, Horizon: m.Horizon})
+			st.Sequenced = append(st.Sequenced, memoryStatus{Target: m.Target.String(), Remembered: m.Records, Tombstones: m.Tombstones, Estimated: m.Estimated, Truncated: m.Truncated, Horizon: m.Horizon,
+				Counts: counts{Late: m.Counts.Late, Ties: m.Counts.Ties, Duplicates: m.Counts.Duplicates, Truncated: m.Counts.Truncated, Forgotten: m.Counts.Forgotten, Unknown: m.Counts.Unknown, Resurrected: m.Counts.Beyond}})
 		}
 	}
 	if err != nil {
@@ -319,6 +332,14 @@ func (a *app) printStatus(st *status) {
 				about = "about "
 			}
 			fmt.Fprintf(w, "%s\t%s%d\t%[2]s%[4]d\t%[5]s\t%[6]s\n", m.Target, about, m.Remembered, m.Tombstones, dash(m.Truncated), dash(m.Horizon))
+		}
+		w.Flush()
+		fmt.Fprintln(a.out)
+		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "TARGET\tLATE\tTIES\tDUPLICATES\tTRUNCATED\tFORGOTTEN\tUNKNOWN ROWS\tPOSSIBLY RESURRECTED")
+		for _, m := range st.Sequenced {
+			c := m.Counts
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", m.Target, c.Late, c.Ties, c.Duplicates, c.Truncated, c.Forgotten, c.Unknown, c.Resurrected)
 		}
 		w.Flush()
 	}

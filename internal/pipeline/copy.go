@@ -241,9 +241,21 @@ func (s *session) forgetFiles(ctx context.Context, relations []change.Name) erro
 	return nil
 }
 
-// widen gives a target the columns that its source table got while nothing ran.
+// widen gives a target the columns that its source table got while nothing ran, and
+// what its flow needs that has got a sequence since.
 func (s *session) widen(ctx context.Context, b *Bound) error {
 	p, err := s.dst.Plan(ctx, b.Target)
+	if err == nil && Moves(s.bound, b, p) {
+		if err := s.move(ctx, b); err != nil {
+			return fmt.Errorf("move it to the lane of flows with a sequence: %w", err)
+		}
+		p, err = s.dst.Plan(ctx, b.Target)
+	}
+	if err == nil {
+		if f := Abandons(p); f != nil {
+			return fault.Refuse(f.Remedy, "%s", f.What)
+		}
+	}
 	if err != nil || len(p.DDL) == 0 && len(p.Problems) == 0 {
 		return err
 	}

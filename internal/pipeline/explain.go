@@ -190,8 +190,9 @@ func isOf(a *sink.Aside, t *scd.Target, key scd.Key) bool {
 type Memory struct {
 	Target change.Name
 	sink.MemorySize
-	Truncated string // the highest truncate's sequence; empty: none
-	Horizon   string // the highest sequence of a forgotten delete; empty: none
+	Counts    sequenced.Counts // since its first copy began
+	Truncated string           // the highest truncate's sequence; empty: none
+	Horizon   string           // the highest sequence of a forgotten delete; empty: none
 }
 
 // Memories reads what is remembered of the sequenced targets among tables. bound may
@@ -214,6 +215,9 @@ func Memories(ctx context.Context, m sink.Memory, flows []flow.Spec, sourceSchem
 		head, err := m.Head(ctx, t)
 		if err == nil {
 			r.MemorySize, err = m.Remembers(ctx, t)
+		}
+		if err == nil {
+			r.Counts, err = m.Counted(ctx, t)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read what is remembered of %s: %w", st.Target, err)

@@ -204,6 +204,9 @@ func sequencedTarget(t *scd.Target, f *sequenced.Flow) {
 		t.Sequence = &f.Types[0]
 	} else {
 		t.Sequence = &change.Type{Kind: change.JSONB, Name: "jsonb", BuiltIn: true}
+		for i := range f.Types {
+			t.SequenceFields = append(t.SequenceFields, change.Column{Name: f.Names[i], Type: f.Types[i]})
+		}
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"tailrace/internal/change/copystream"
 	"tailrace/internal/change/pgvalue"
 	"tailrace/internal/fault"
-	"tailrace/scd"
 	"tailrace/source"
 )
 
@@ -29,8 +28,8 @@ type Comparison struct {
 	Violations  []string // broken invariants of the target
 	Skipped     string   // not compared, and why
 	Once        bool     // it was copied once and is not followed: its source may differ by now
-	Events      bool     // its source holds events, not rows: only invariants were checked,
-	Checked     string   // which these are
+	Events      string   // its source holds events, not rows: it was compared with those that are remembered; what of it
+	Checked     string   // with Events: which invariants were checked
 }
 
 // Verify catches up to the position of a snapshot of the source, and compares every
@@ -72,18 +71,15 @@ func Verify(ctx context.Context, c Config, tables []string, report func(Comparis
 				continue
 			}
 			if b.flow != nil {
-				violations, err := s.dst.Invariants(ctx, b.Target)
+				result, err := s.verifyEvents(ctx, b)
 				if err != nil {
-					return fmt.Errorf("check invariants of %s: %w", b.Target.Name, err)
+					return fmt.Errorf("verify %s: %w", b.Target.Name, err)
 				}
-				checked := "no key stands twice"
-				if b.Target.Kind == scd.Type2 {
-					checked = "the versions of a key do not overlap, none is empty, at most one is open"
-				}
-				report(Comparison{Target: b.Target.Name, Violations: violations, Events: true, Checked: checked})
+				report(result)
 				continue
 			}
-			v := verifier{session: s, b: b, snap: snap, result: Comparison{Target: b.Target.Name}}
+			v := verifier{session: s, b: b, snap: snap, keyed: !b.Target.AppendOnly, result: Comparison{Target: b.Target.Name}}
+			v.expected, v.held = v.readSource, v.readTarget
 			if err := v.run(ctx); err != nil {
 				return fmt.Errorf("verify %s: %w", b.Target.Name, err)
 			}
@@ -93,7 +89,11 @@ func Verify(ctx context.Context, c Config, tables []string, report func(Comparis
 	}})
 }
 
-// verifier compares one target. First both sides are reduced to sums of row hashes
+// reading reads one side of a comparison: of each row its key, the whole (key in front
+// or not), and what names the key for a person; all valid during the call.
+type reading func(ctx context.Context, fn func(key, row []byte, name func() string) error) error
+
+// verifier compares one target with what it must hold. First both sides are reduced to sums of row hashes
 // in buckets chosen by the key; only buckets whose sums differ are read again, a
 // bounded number of keys at a time. So memory does not grow with the table.
 type verifier struct {
@@ -104,6 +104,8 @@ type verifier struct {
 	keyed  bool
 	binary bool // the form of this target's canonical rows, whatever the log's is
 	result Comparison
+
+	expected, held reading
 }
 
 const (
@@ -124,21 +126,20 @@ type bucket struct {
 
 func (v *verifier) run(ctx context.Context) error {
 	v.seed = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	v.keyed = !v.b.Target.AppendOnly
 	v.binary = BinaryForm([]Bound{*v.b}, v.dst)
 	here, there := make([]bucket, verifyBuckets), make([]bucket, verifyBuckets)
-	tally := func(into []bucket) func(key, row []byte, _ change.Row) error {
-		return func(key, row []byte, _ change.Row) error {
+	tally := func(into []bucket) func(key, row []byte, _ func() string) error {
+		return func(key, row []byte, _ func() string) error {
 			d := v.digest(row)
 			k := &into[v.bucket(key, row)]
 			k.a, k.b, k.rows = k.a+d.a, k.b+d.b, k.rows+1
 			return nil
 		}
 	}
-	if err := v.readSource(ctx, tally(here)); err != nil {
+	if err := v.expected(ctx, tally(here)); err != nil {
 		return err
 	}
-	if err := v.readTarget(ctx, tally(there)); err != nil {
+	if err := v.held(ctx, tally(there)); err != nil {
 		return err
 	}
 	var differing []int
@@ -201,9 +202,9 @@ func (v *verifier) name(ctx context.Context, differing []int, here, there []buck
 			count int
 		}
 		source := map[string]*seen{}
-		err := v.readSource(ctx, func(key, row []byte, values change.Row) error {
+		err := v.expected(ctx, func(key, row []byte, name func() string) error {
 			if wanted[v.bucket(key, row)] {
-				source[string(key)] = &seen{digest: v.digest(row), text: v.keyText(values)}
+				source[string(key)] = &seen{digest: v.digest(row), text: name()}
 			}
 			return nil
 		})
@@ -216,14 +217,14 @@ func (v *verifier) name(ctx context.Context, differing []int, here, there []buck
 				v.result.Examples = append(v.result.Examples, key+": "+what)
 			}
 		}
-		err = v.readTarget(ctx, func(key, row []byte, _ change.Row) error {
+		err = v.held(ctx, func(key, row []byte, name func() string) error {
 			if !wanted[v.bucket(key, row)] {
 				return nil
 			}
 			s := source[string(key)]
 			switch {
 			case s == nil:
-				differ(printable(key), "only in the destination")
+				differ(name(), "only in the destination")
 			case s.count > 0:
 				differ(s.text, "more than once in the destination")
 			case s.digest != v.digest(row):
@@ -246,7 +247,7 @@ func (v *verifier) name(ctx context.Context, differing []int, here, there []buck
 	return nil
 }
 
-func (v *verifier) readSource(ctx context.Context, fn func(key, row []byte, values change.Row) error) error {
+func (v *verifier) readSource(ctx context.Context, fn func(key, row []byte, name func() string) error) error {
 	t := v.b.Target
 	req := source.CopyRequest{Table: v.b.Relation.Table, Binary: v.binary}
 	for _, c := range t.Columns {
@@ -264,8 +265,11 @@ func (v *verifier) readSource(ctx context.Context, fn func(key, row []byte, valu
 	err := func() error {
 		rows := copystream.NewReader(pr, v.binary, len(t.Columns))
 		var form []byte
+		var row change.Row
+		name := func() string { return v.keyText(row) }
 		for {
-			row, err := rows.Next()
+			var err error
+			row, err = rows.Next()
 			if err == io.EOF {
 				return nil
 			}
@@ -276,7 +280,7 @@ func (v *verifier) readSource(ctx context.Context, fn func(key, row []byte, valu
 			if form, n, err = v.dst.Canonical(t, row, form[:0]); err != nil {
 				return err
 			}
-			if err := fn(form[:n], form, row); err != nil {
+			if err := fn(form[:n], form, name); err != nil {
 				return err
 			}
 		}
@@ -291,8 +295,13 @@ func (v *verifier) readSource(ctx context.Context, fn func(key, row []byte, valu
 
 var errVerifyStopped = errors.New("verify stopped reading")
 
-func (v *verifier) readTarget(ctx context.Context, fn func(key, row []byte, _ change.Row) error) error {
-	err := v.dst.Scan(ctx, v.b.Target, func(key, row []byte) error { return fn(key, row, nil) })
+func (v *verifier) readTarget(ctx context.Context, fn func(key, row []byte, name func() string) error) error {
+	var of []byte
+	name := func() string { return printable(of) }
+	err := v.dst.Scan(ctx, v.b.Target, func(key, row []byte) error {
+		of = key
+		return fn(key, row, name)
+	})
 	if err != nil {
 		return fmt.Errorf("read the destination: %w", err)
 	}

@@ -77,7 +77,8 @@ type Options struct {
 	Follows []uint16
 }
 
-// Counts are what happened to the events of a batch.
+// Counts are what happened to the events of a batch; or, as a destination keeps them,
+// to those of a target since its first copy began, without Events.
 type Counts struct {
 	Events     int // added
 	Duplicates int // delivered before: nothing to do
@@ -86,6 +87,26 @@ type Counts struct {
 	Truncated  int // below the truncate number
 	Beyond     int // of an unknown key, below the horizon: possibly resurrected, or set aside
 	Unknown    int // DELETEs of rows of which nothing is remembered any more: nothing to do
+	Forgotten  int // remembered deletes that were forgotten; the destination counts them
+}
+
+// Kept are the counts that a destination adds to those it keeps. The number of all
+// events is none of them: so a batch in which everything came in order writes nothing.
+func (c Counts) Kept() Counts {
+	c.Events = 0
+	return c
+}
+
+// Add adds other counts.
+func (c *Counts) Add(o Counts) {
+	c.Events += o.Events
+	c.Duplicates += o.Duplicates
+	c.Late += o.Late
+	c.Ties += o.Ties
+	c.Truncated += o.Truncated
+	c.Beyond += o.Beyond
+	c.Unknown += o.Unknown
+	c.Forgotten += o.Forgotten
 }
 
 // Work is what a destination stores of the lane, in the same transaction as the rows.
@@ -101,11 +122,13 @@ type Work struct {
 	// (µs since the Unix epoch), and raise the stored Head's Horizon to the highest
 	// sequence of those.
 	ForgetBefore int64
+	// Counts of the batch; its Kept are added to those of the target.
+	Counts Counts
 }
 
 // Empty reports whether there is nothing to store.
 func (w *Work) Empty() bool {
-	return w.TruncateBelow.IsZero() && len(w.Remove) == 0 && len(w.Put) == 0 && !w.HeadChanged && w.ForgetBefore == 0
+	return w.TruncateBelow.IsZero() && len(w.Remove) == 0 && len(w.Put) == 0 && !w.HeadChanged && w.ForgetBefore == 0 && w.Counts.Kept() == (Counts{})
 }
 
 type node struct {
@@ -291,20 +314,28 @@ func (l *Lane) Remember(r Record) error {
 	if !ok {
 		return fault.Corrupted("target %s: the destination gave a record of a key that was not asked for", l.target.Name)
 	}
-	s, err := decode(r.Body)
+	s, err := l.open(r.Body)
 	if err != nil {
-		return fault.Corrupted("target %s: %v", l.target.Name, err)
-	}
-	if s.row, err = l.widen(s.row, l.partial); err == nil {
-		s.filled, err = l.widen(s.filled, false)
-	}
-	if err != nil {
-		return fault.Corrupted("target %s: a remembered row cannot be read: %v", l.target.Name, err)
+		return err
 	}
 	d := &l.nodes[n]
 	l.found = append(l.found, record{Record: r, stored: s, before: d.found})
 	d.found = int32(len(l.found))
 	return nil
+}
+
+// open takes a remembered body apart.
+func (l *Lane) open(body []byte) (s stored, err error) {
+	if s, err = decode(body); err != nil {
+		return s, fault.Corrupted("target %s: %v", l.target.Name, err)
+	}
+	if s.row, err = l.widen(s.row, l.partial); err == nil {
+		s.filled, err = l.widen(s.filled, false)
+	}
+	if err != nil {
+		return s, fault.Corrupted("target %s: a remembered row cannot be read: %v", l.target.Name, err)
+	}
+	return s, nil
 }
 
 // widen gives a row that was remembered before the target got its newest columns
@@ -385,7 +416,7 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Aside, c Counts, err error) 
 		l.define = nil
 	}
 	w.Head = l.head
-	c = l.counts
+	c, w.Counts = l.counts, l.counts
 	l.counts, l.truncate = Counts{}, Place{}
 	l.index = make(map[string]int32, len(l.nodes))
 	clear(l.nodes)

@@ -85,6 +85,9 @@ func Sortable(t change.Type) bool {
 // position is the type of _lsn.
 const position = "pg_lsn"
 
+// PositionType is the type of a sequence that is the position in the source's log.
+var PositionType = change.Type{Kind: change.Other, Name: position}
+
 // AppendSequence appends the form of v (not Null, not Absent) that compares as
 // bytes like values of t compare: numbers by value, NaN above everything, text and
 // bytes bytewise, times by instant. The forms of several columns may be appended

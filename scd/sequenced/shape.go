@@ -426,8 +426,12 @@ func (s *Shaper) start(from []int, in []change.Value) change.Value {
 	for i, c := range from {
 		leaf := appendString(nil, string(in[c].Data))
 		switch s.flow.Types[i].Kind {
-		case change.Int16, change.Int32, change.Int64, change.Numeric:
+		case change.Int16, change.Int32, change.Int64:
 			leaf = in[c].Data
+		case change.Numeric:
+			if last := in[c].Data[len(in[c].Data)-1]; last >= '0' && last <= '9' { // not NaN, Infinity
+				leaf = in[c].Data
+			}
 		}
 		t.branches[s.flow.Names[i]] = &tree{leaf: leaf}
 	}

@@ -45,6 +45,10 @@ type column struct {
 	typ    columnType
 	data   unsafe.Pointer
 	valid  unsafe.Pointer
+
+	fields []change.Column // of a STRUCT: what they are, and
+	first  int             // where they stand among the appender's columns, behind its own
+	within bool            // it is such a field
 }
 
 // newAppender opens an appender on catalog.schema.table for exactly the given
@@ -63,6 +67,12 @@ func (c *conn) newAppender(catalog, schema, table string, cols []column, all boo
 			return nil, err
 		}
 		a.types = append(a.types, mapping.AppenderColumnType(a.handle, mapping.IdxT(i)))
+	}
+	for i := range cols {
+		a.cols[i].first = len(a.cols)
+		for _, f := range cols[i].fields {
+			a.cols = append(a.cols, column{name: cols[i].name + "." + f.Name, source: f.Type, typ: typeFor(f.Type), within: true})
+		}
 	}
 	a.chunk = mapping.CreateDataChunk(a.types)
 	a.refresh()
@@ -89,14 +99,20 @@ func (a *appender) failure() error {
 
 // refresh takes the addresses of the chunk's columns, all rows valid.
 func (a *appender) refresh() {
-	for i := range a.cols {
+	for i := range a.types {
 		v := mapping.DataChunkGetVector(a.chunk, mapping.IdxT(i))
-		mapping.VectorEnsureValidityWritable(v)
-		a.cols[i].data = mapping.VectorGetData(v)
-		a.cols[i].valid = mapping.VectorGetValidity(v)
+		a.cols[i].refresh(v)
+		for f := range a.cols[i].fields {
+			a.cols[a.cols[i].first+f].refresh(mapping.StructVectorGetChild(v, mapping.IdxT(f)))
+		}
 	}
 	a.row = 0
 	a.arena.reset()
+}
+
+func (c *column) refresh(v mapping.Vector) {
+	mapping.VectorEnsureValidityWritable(v)
+	c.data, c.valid = mapping.VectorGetData(v), mapping.VectorGetValidity(v)
 }
 
 // end finishes a row.
@@ -156,6 +172,9 @@ func (a *appender) discard() {
 func (a *appender) null(col int) {
 	word := (*uint64)(unsafe.Add(a.cols[col].valid, a.row/64*8))
 	*word &^= 1 << (a.row % 64)
+	for f := range a.cols[col].fields { // what lies in them is no value
+		a.null(a.cols[col].first + f)
+	}
 }
 
 // setValid takes a NULL back.
@@ -256,6 +275,8 @@ func (a *appender) value(col int, v change.Value) error {
 		if u, err = pgvalue.UUID(v); err == nil {
 			put(a, col, hugeint{lo: binary.BigEndian.Uint64(u[8:]), hi: int64(binary.BigEndian.Uint64(u[:8]) ^ 1<<63)})
 		}
+	case asStruct:
+		return a.object(col, v)
 	default:
 		err = errors.New("no column type")
 	}
@@ -275,8 +296,11 @@ var (
 func (a *appender) refuse(col int, err error) error {
 	c := &a.cols[col]
 	op := fmt.Sprintf("write column %s of %s (source type %s, column type %s)", quote(c.name), a.what, c.source.Name, c.typ)
+	tooLarge := errors.Is(err, errNotFinite) || errors.Is(err, errTooLate) || errors.Is(err, pgvalue.ErrOverflow)
 	switch {
-	case errors.Is(err, errNotFinite), errors.Is(err, errTooLate), errors.Is(err, pgvalue.ErrOverflow):
+	case tooLarge && c.within:
+		return &fault.Error{Kind: fault.Operator, Op: op, Err: err, Remedy: "mend the value in the source"}
+	case tooLarge:
 		return &fault.Error{Kind: fault.Operator, Op: op, Err: err,
 			Remedy: fmt.Sprintf("hold this column as exact text: stop, run ALTER TABLE %s ALTER COLUMN %s SET DATA TYPE VARCHAR in the destination (or create the table so beforehand), then copy the table again (tailrace backfill --table); or mend the value in the source", a.what, quote(c.name))}
 	case errors.Is(err, errNotUTF8):

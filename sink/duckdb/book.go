@@ -31,6 +31,7 @@ var bookTables = [...][2]string{
 	{"flows", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, flow VARCHAR, number BIGINT, source_schema VARCHAR, source_table VARCHAR, source_id BIGINT, phase VARCHAR, since VARCHAR"},
 	{"made", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR"},
 	{"heads", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, remembered VARCHAR, truncated_seq BLOB, truncated_place BLOB, horizon BLOB"},
+	{"counts", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, duplicates BIGINT, late BIGINT, ties BIGINT, truncated BIGINT, beyond BIGINT, unknown BIGINT, forgotten BIGINT"},
 	{"files", "pipeline VARCHAR, relation_schema VARCHAR, relation_table VARCHAR, path VARCHAR, size BIGINT, modified TIMESTAMPTZ, checksum VARCHAR, events BIGINT"},
 	{"quarantine", "pipeline VARCHAR, id BIGINT, flow VARCHAR, target_schema VARCHAR, target_table VARCHAR, reason VARCHAR, source_position VARCHAR, place BLOB, event_time TIMESTAMPTZ, event JSON, resolved TIMESTAMPTZ"},
 	{"owners", "pipeline VARCHAR, epoch BIGINT, host VARCHAR, boot_id VARCHAR, pid BIGINT, started BIGINT, instance VARCHAR, since TIMESTAMPTZ"},

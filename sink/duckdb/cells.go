@@ -40,6 +40,9 @@ type cells struct {
 	typ   columnType
 	data  unsafe.Pointer
 	valid *uint64 // one bit a row; nil: no NULL
+
+	names  []string // of a STRUCT's fields, and
+	fields []cells  // what lies in them
 }
 
 func (c *cells) null(row int) bool {
@@ -116,6 +119,8 @@ func (c *cells) text(dst []byte, row int) []byte {
 	case asInterval:
 		i := *(*interval)(c.at(row, 16))
 		return pgvalue.AppendInterval(dst, pgvalue.Interval{Months: i.months, Days: i.days, Micros: i.micros}, pgvalue.Finite)
+	case asStruct:
+		return c.appendObject(dst, row)
 	case asUUID:
 		h := *(*hugeint)(c.at(row, 16))
 		var u [16]byte

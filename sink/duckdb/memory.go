@@ -496,6 +496,9 @@ func (w *Writer) Reset(ctx context.Context, t *scd.Target) error {
 		if _, err := w.resolveWhere(ctx, c, "target_schema = $2 AND target_table = $3", t.Name.Schema, t.Name.Table); err != nil {
 			return err
 		}
+		if err := w.forgetCounts(ctx, c, t.Name); err != nil {
+			return err
+		}
 		return w.replaceHead(ctx, c, t.Name, sequenced.Head{})
 	})
 	w.touched(t.Name)

@@ -222,7 +222,6 @@ type rows struct {
 	res   mapping.Result
 	chunk mapping.DataChunk
 	cols  []cells
-	types []columnType
 	size  int
 	err   error
 }
@@ -250,10 +249,15 @@ func (c *conn) query(ctx context.Context, text string, args ...any) (*rows, erro
 	}
 	for i := range mapping.ColumnCount(&r.res) {
 		logical := mapping.ColumnLogicalType(&r.res, i)
-		r.types = append(r.types, typeOfResult(logical))
+		c := cells{typ: typeOfResult(logical)}
+		if c.typ.store == asStruct {
+			for _, f := range fieldsOf(logical) {
+				c.names, c.fields = append(c.names, f.name), append(c.fields, cells{typ: f.typ})
+			}
+		}
+		r.cols = append(r.cols, c)
 		mapping.DestroyLogicalType(&logical)
 	}
-	r.cols = make([]cells, len(r.types))
 	return r, nil
 }
 
@@ -274,9 +278,16 @@ func (r *rows) next() bool {
 	r.size = int(mapping.DataChunkGetSize(r.chunk))
 	for i := range r.cols {
 		v := mapping.DataChunkGetVector(r.chunk, mapping.IdxT(i))
-		r.cols[i] = cells{typ: r.types[i], data: mapping.VectorGetData(v), valid: (*uint64)(mapping.VectorGetValidity(v))}
+		r.cols[i].lie(v)
+		for f := range r.cols[i].fields {
+			r.cols[i].fields[f].lie(mapping.StructVectorGetChild(v, mapping.IdxT(f)))
+		}
 	}
 	return r.size > 0
+}
+
+func (c *cells) lie(in mapping.Vector) {
+	c.data, c.valid = mapping.VectorGetData(in), (*uint64)(mapping.VectorGetValidity(in))
 }
 
 func (r *rows) close() {

@@ -52,6 +52,7 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 			p.DDL = append(p.DDL, w.createMemory(t)...)
 		case !t.Sequenced && remembers:
 			// The ordered lane will not keep it up to date.
+			p.Remembered = true
 			p.DDL = append(p.DDL, "DROP TABLE "+w.memoryTable(t.Name)+";")
 		}
 	}
@@ -92,6 +93,7 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		p.Problems = append(p.Problems, sink.Finding{Blocks: true, Reset: true,
 			What:   fmt.Sprintf("target %s holds rows, but nothing is remembered of the events that made them", t.Name),
 			Remedy: overwrite})
+		p.Unremembered = true
 		return p, nil
 	}
 	memory()
@@ -117,6 +119,15 @@ func findings(t *scd.Target) []sink.Finding {
 				Remedy: fmt.Sprintf("leave one out with except_column_list: [%s], or rename it in the source", name)})
 		}
 		seen[folded] = name
+	}
+	for i := range t.SequenceFields {
+		for k := range i {
+			if a, b := t.SequenceFields[k].Name, t.SequenceFields[i].Name; fold(a) == fold(b) {
+				out = append(out, sink.Finding{Blocks: true,
+					What:   fmt.Sprintf("columns %s and %s of the sequence of target %s differ only by case, which DuckDB does not tell apart in a STRUCT", quote(a), quote(b), t.Name),
+					Remedy: "rename one of them in the source"})
+			}
+		}
 	}
 	return out
 }
@@ -289,7 +300,8 @@ func (w *Writer) createTarget(t *scd.Target, schema bool) []string {
 		cols = append(cols, "  "+startColumn+" "+bound+" NOT NULL", "  "+endColumn+" "+bound)
 		keys = append(keys, startColumn)
 	}
-	if w.cfg.PrimaryKey && !t.AppendOnly && len(keys) > 0 {
+	// The engine makes no index on a STRUCT.
+	if w.cfg.PrimaryKey && !t.AppendOnly && len(keys) > 0 && len(t.SequenceFields) == 0 {
 		cols = append(cols, "  PRIMARY KEY ("+strings.Join(keys, ", ")+")")
 	}
 	return append(ddl, fmt.Sprintf("CREATE TABLE %s (\n%s\n);", name, strings.Join(cols, ",\n")))
@@ -334,12 +346,14 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 // noteMemory makes the head's row agree with the memory's table: a row for a
 // sequenced target, none for another.
 func (w *Writer) noteMemory(ctx context.Context, t *scd.Target) error {
-	const which = " WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3"
 	if !t.Sequenced {
-		_, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("heads")+which, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
+		if err := w.forgetCounts(ctx, w.book, t.Name); err != nil {
+			return err
+		}
+		_, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("heads")+ofTarget, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
 		return err
 	}
-	n, err := w.book.number(ctx, "SELECT count(*) FROM "+w.bookTable("heads")+which, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
+	n, err := w.book.number(ctx, "SELECT count(*) FROM "+w.bookTable("heads")+ofTarget, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table)
 	if err != nil || n > 0 {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 
+	"tailrace/internal/change"
 	"tailrace/scd"
 	"tailrace/scd/sequenced"
 )
@@ -42,16 +43,7 @@ func (a *applier) remember(ctx context.Context, s *shape, work *sequenced.Work) 
 	}
 	defer ap.discard()
 	for i := range work.Put {
-		r := &work.Put[i]
-		put(ap, 0, keys[i])
-		put(ap, 1, ids[i])
-		ap.blob(2, r.Key)
-		ap.blob(3, r.Seq)
-		ap.blob(4, r.At)
-		ap.blob(5, r.Body)
-		put(ap, 6, r.Tombstone)
-		put(ap, 7, r.Time)
-		if err := ap.end(); err != nil {
+		if err := ap.record(&work.Put[i], keys[i], ids[i]); err != nil {
 			return err
 		}
 	}
@@ -173,10 +165,11 @@ func (c *conn) keys(ctx context.Context, query string) (list []scd.Key, err erro
 	return list, r.err
 }
 
-// settle stores the head and forgets old tombstones, at the end of a batch. The
-// horizon never goes back, whatever the head says.
+// settle stores the head and the counts and forgets old tombstones, at the end of a
+// batch. The horizon never goes back, whatever the head says.
 func (a *applier) settle(ctx context.Context, s *shape, work *sequenced.Work) error {
 	var horizon []byte
+	counts := work.Counts.Kept()
 	if work.ForgetBefore != 0 {
 		old := fmt.Sprintf(" FROM %s WHERE tombstone AND time < %d", s.memory, work.ForgetBefore)
 		var err error
@@ -184,10 +177,15 @@ func (a *applier) settle(ctx context.Context, s *shape, work *sequenced.Work) er
 			return err
 		}
 		if horizon != nil {
-			if _, err := a.conn.exec(ctx, "DELETE"+old); err != nil {
+			n, err := a.conn.run(ctx, "DELETE"+old)
+			if err != nil {
 				return err
 			}
+			counts.Forgotten += int(n)
 		}
+	}
+	if err := a.count(ctx, s.target.Name, counts); err != nil {
+		return err
 	}
 	if !work.HeadChanged && horizon == nil {
 		return nil
@@ -206,4 +204,52 @@ func (a *applier) settle(ctx context.Context, s *shape, work *sequenced.Work) er
 		}
 	}
 	return a.w.replaceHead(ctx, a.conn, s.target.Name, head)
+}
+
+const ofTarget = " WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3"
+
+// count adds to what was counted of a target.
+func (a *applier) count(ctx context.Context, n change.Name, more sequenced.Counts) error {
+	if more == (sequenced.Counts{}) {
+		return nil
+	}
+	sum, err := a.w.readCounts(ctx, a.conn, n)
+	if err != nil {
+		return err
+	}
+	sum.Add(more)
+	if err := a.w.forgetCounts(ctx, a.conn, n); err != nil {
+		return err
+	}
+	_, err = a.conn.run(ctx, "INSERT INTO "+a.w.bookTable("counts")+" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", a.w.cfg.Pipeline, schemaOf(n), n.Table,
+		int64(sum.Duplicates), int64(sum.Late), int64(sum.Ties), int64(sum.Truncated), int64(sum.Beyond), int64(sum.Unknown), int64(sum.Forgotten))
+	return err
+}
+
+func (w *Writer) forgetCounts(ctx context.Context, c *conn, n change.Name) error {
+	_, err := c.run(ctx, "DELETE FROM "+w.bookTable("counts")+ofTarget, w.cfg.Pipeline, schemaOf(n), n.Table)
+	return err
+}
+
+func (w *Writer) readCounts(ctx context.Context, c *conn, n change.Name) (sum sequenced.Counts, err error) {
+	r, err := c.query(ctx, "SELECT duplicates, late, ties, truncated, beyond, unknown, forgotten FROM "+w.bookTable("counts")+ofTarget, w.cfg.Pipeline, schemaOf(n), n.Table)
+	if err != nil {
+		return sum, err
+	}
+	defer r.close()
+	for r.next() {
+		for i, to := range []*int{&sum.Duplicates, &sum.Late, &sum.Ties, &sum.Truncated, &sum.Beyond, &sum.Unknown, &sum.Forgotten} {
+			*to = int(r.cols[i].int64(0))
+		}
+	}
+	return sum, r.err
+}
+
+// Counted reads what was counted of a target's events.
+func (w *Writer) Counted(ctx context.Context, t *scd.Target) (sum sequenced.Counts, err error) {
+	err = w.readBook(ctx, "counts", func(c *conn) error {
+		sum, err = w.readCounts(ctx, c, t.Name)
+		return err
+	})
+	return sum, w.explain("read what was counted of "+t.Name.String(), err)
 }

@@ -180,24 +180,16 @@ func (w *Writer) Invariants(ctx context.Context, t *scd.Target) ([]string, error
 	checks := [][2]string{{"keys stand more than once",
 		fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s GROUP BY %s HAVING count(*) > 1)", s.name, keys)}}
 	if t.Kind == scd.Type2 {
-		b := boundOrder(t, startColumnOf(t).typ)
+		b := boundsOf(t)
 		start, end := b.value(startColumn), b.value(endColumn)
 		checks = [][2]string{
 			{"keys have more than one open version",
-				fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s WHERE %s IS NULL GROUP BY %s HAVING count(*) > 1)", s.name, endColumn, keys)}}
-		if b.ordered {
-			checks = append(checks, [][2]string{
-				{"versions are empty or end before they start",
-					fmt.Sprintf("SELECT count(*) FROM %s WHERE %s <= %s OR %s IS NULL", s.name, end, start, startColumn)},
-				{"versions overlap the next version of their key",
-					fmt.Sprintf("SELECT count(*) FROM (SELECT %s AS open, %s AS e, lead(%s) OVER (PARTITION BY %s ORDER BY %s, %s) AS n FROM %s) WHERE n IS NOT NULL AND (open OR e > n)",
-						endColumn+" IS NULL", end, start, keys, start, end, s.name)},
-			}...)
-		} else { // only equality can be told
-			checks = append(checks, [][2]string{
-				{"versions are empty", fmt.Sprintf("SELECT count(*) FROM %s WHERE %s = %s OR %s IS NULL", s.name, endColumn, startColumn, startColumn)},
-				{"versions start where another of their key starts", fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s GROUP BY %s, %s HAVING count(*) > 1)", s.name, keys, startColumn)},
-			}...)
+				fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s WHERE %s IS NULL GROUP BY %s HAVING count(*) > 1)", s.name, endColumn, keys)},
+			{"versions are empty or end before they start",
+				fmt.Sprintf("SELECT count(*) FROM %s WHERE %s <= %s OR %s IS NULL", s.name, end, start, startColumn)},
+			{"versions overlap the next version of their key",
+				fmt.Sprintf("SELECT count(*) FROM (SELECT %s AS open, %s AS e, lead(%s) OVER (PARTITION BY %s ORDER BY %s, %s) AS n FROM %s) WHERE n IS NOT NULL AND (open OR e > n)",
+					endColumn+" IS NULL", end, start, keys, start, end, s.name)},
 		}
 	}
 	var out []string

@@ -171,7 +171,7 @@ func TestAsOfComparesLikeTheSequence(t *testing.T) {
 		{"numeric(12,2)", "9.50", "100.25", []string{"9.5", "100.249"}, []string{"9.499", "100.25"}, []string{""}[:0]},
 		{"bytea", `\x4142`, `\xff`, []string{`\x4142`, `\x5c5c`, `\xfe`}, []string{`\x41`, `\xff00`}, []string{`\xzz`}},
 		{"date", "2024-02-01", "2024-03-01", []string{"2024-02-01", "2024-02-29"}, []string{"2024-01-31", "2024-03-01"}, []string{"2024-02-31"}},
-		{"jsonb", `{"a": 9}`, `{"a": 10}`, nil, nil, []string{`{"a": 9}`}},
+		{"pg_lsn", "0/9", "0/10", []string{"0/9", "0/A", "0/F"}, []string{"0/8", "0/10", "1/0"}, []string{"x"}},
 	} {
 		name := "t_" + strings.NewReplacer("(", "_", ")", "", ",", "_").Replace(c.sequence)
 		tg := sequencedTarget(name, scd.Type2, c.sequence, "id int8 key", "v text")
@@ -207,6 +207,46 @@ func TestAsOfComparesLikeTheSequence(t *testing.T) {
 				t.Errorf("%s as of %s: %v, want a usage error", c.sequence, at, err)
 			}
 		}
+	}
+}
+
+// A version before held a sequence of several columns as JSON, which has no order.
+func TestASequenceOfSeveralColumnsHeldAsJSONIsFound(t *testing.T) {
+	w := newWriter(t, file(t), func(c *duckdb.Config) { c.PrimaryKey = true })
+	earlier := sequencedTarget("t", scd.Type2, "jsonb", "id int8 key")
+	must(t, w.Create(ctx, earlier))
+	remember(t, w, earlier, sequenced.Work{}, scd.Round{Begins: []scd.Version{version(1, `{"a": 9, "b": 1}`, nil)}})
+	tg := sequencedTarget("t", scd.Type2, "jsonb", "id int8 key")
+	tg.SequenceFields = []change.Column{{Name: "b", Type: typeNamed("int8")}, {Name: "a", Type: typeNamed("timestamptz")}}
+	if got := dump(t, w, tg); !strings.HasPrefix(got, "1|{") {
+		t.Fatal(got)
+	}
+	if err := w.Show(ctx, sink.ShowQuery{Target: tg, AsOf: "(1, 2024-01-01)"}, nil); fault.KindOf(err) != fault.Operator || !strings.Contains(fault.RemedyOf(err), "--overwrite") {
+		t.Fatalf("as of: %v", err)
+	}
+	p, err := w.Plan(ctx, tg)
+	must(t, err)
+	if len(p.Problems) == 0 || !p.Problems[0].Blocks || !p.Problems[0].Reset || !strings.Contains(p.Problems[0].What, `STRUCT("b" BIGINT, "a" TIMESTAMP WITH TIME ZONE)`) {
+		t.Fatalf("plan: %+v", p)
+	}
+	must(t, w.Reset(ctx, tg))
+	must(t, w.Create(ctx, tg))
+	p, err = w.Plan(ctx, tg)
+	must(t, err)
+	if len(p.Problems)+len(p.DDL) > 0 {
+		t.Fatalf("plan after Reset and Create: %+v", p)
+	}
+	remember(t, w, tg, sequenced.Work{}, scd.Round{Begins: []scd.Version{version(1, `{"b": 1, "a": "2024-01-01 02:00:00+02"}`, `{"a": "infinity", "b": 1}`)}})
+	if got := dump(t, w, tg); got != `1|{"b": 1, "a": "2024-01-01 00:00:00+00"}|{"b": 1, "a": "infinity"}`+"\n" {
+		t.Fatal(got)
+	}
+
+	// Two of its columns are one name here.
+	tg.SequenceFields[1].Name = "B"
+	p, err = w.Plan(ctx, tg)
+	must(t, err)
+	if len(p.Problems) == 0 || !strings.Contains(p.Problems[0].What, "by case") {
+		t.Fatalf("plan: %+v", p)
 	}
 }
 

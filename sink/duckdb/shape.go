@@ -156,7 +156,11 @@ func startColumnOf(t *scd.Target) column {
 	if t.Sequence != nil {
 		source = *t.Sequence
 	}
-	return column{name: scd.StartColumn, source: source, typ: typeFor(source)}
+	c := column{name: scd.StartColumn, source: source, typ: typeFor(source), fields: t.SequenceFields}
+	if len(c.fields) > 0 {
+		c.typ = structOf(c.fields)
+	}
+	return c
 }
 
 // boundColumns are the two columns that type 2 adds.

@@ -10,7 +10,6 @@ import (
 
 	engine "github.com/duckdb/duckdb-go/v2"
 
-	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/scd"
 	"tailrace/sink"
@@ -52,14 +51,20 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 	sql := fmt.Sprintf("SELECT %s FROM %s", strings.Join(list, ", "), from)
 	where := ""
 	if q.Target.Kind == scd.Type2 {
-		start, _ := rel.find(scd.StartColumn)
-		b := boundOrder(q.Target, start.typ)
+		b := boundsOf(q.Target)
+		if start, _ := rel.find(scd.StartColumn); start.typ.store == asJSON {
+			// An earlier version made it, where a sequence of several columns had no order.
+			if q.AsOf != "" {
+				return fault.Refuse(overwrite, "column %s of target %s has type %s, the flow's is %s", startColumn, q.Target.Name, start.spelling, startColumnOf(q.Target).typ)
+			}
+			b = bounds{[]bound{{typ: start.typ}}}
+		}
 		order = append(order, b.value(startColumn))
 		if q.AsOf != "" {
-			if !b.ordered {
-				return fault.Badly("target %s has a sequence of several columns, which DuckDB holds as JSON: that has no order to ask for an instant", q.Target.Name)
+			at, err := b.given(q.Target, q.AsOf)
+			if err != nil {
+				return err
 			}
-			at := b.given(literal(q.AsOf))
 			where = fmt.Sprintf(" WHERE %s <= %s AND (%s IS NULL OR %s > %s)", b.value(startColumn), at, endColumn, b.value(endColumn), at)
 		}
 	}
@@ -97,42 +102,6 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 			return nil
 		}
 	}
-}
-
-// bounds compares the starts and ends of a history as its sequence does.
-type bounds struct {
-	typ     columnType
-	exact   bool // held as text though they are numbers
-	ordered bool
-}
-
-func boundOrder(t *scd.Target, typ columnType) bounds {
-	return bounds{typ: typ, ordered: typ.store != asJSON, exact: typ.store == asVarchar && t.Sequence != nil && t.Sequence.Kind == change.Numeric}
-}
-
-// exactNumber is the widest number with a fraction that the engine compares; what
-// does not fit (NaN, thirty digits) has no order here.
-const exactNumber = "DECIMAL(38,10)"
-
-// value is a stored start or end.
-func (b bounds) value(column string) string {
-	if b.exact {
-		return "TRY_CAST(" + column + " AS " + exactNumber + ")"
-	}
-	return column
-}
-
-// given is a value of the sequence as a person writes it. Numbers may lie between
-// those that are held: a cast to the column's type would round them.
-func (b bounds) given(text string) string {
-	whole := b.typ.store == asSmallint || b.typ.store == asInteger || b.typ.store == asBigint
-	switch {
-	case b.exact, whole, b.typ.store == asDecimal && b.typ.width-b.typ.scale <= 28:
-		return "CAST(" + text + " AS " + exactNumber + ")"
-	case b.typ.store == asBlob:
-		return "unhex(ltrim(" + text + ", '\\x'))"
-	}
-	return "CAST(" + text + " AS " + b.typ.String() + ")"
 }
 
 // showChunk is how many rows are read at once where memory is short: 1,000 rows of

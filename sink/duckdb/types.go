@@ -34,12 +34,14 @@ const (
 	asTimestampTZ
 	asInterval
 	asUUID
+	asStruct // fields
 )
 
 // columnType is the type of a DuckDB column as far as we fill it.
 type columnType struct {
 	store        store
-	width, scale int // asDecimal
+	width, scale int    // asDecimal
+	fields       string // asStruct: names, quoted, and types, as a definition has them
 }
 
 // maxDecimal is the widest DECIMAL.
@@ -54,8 +56,11 @@ var spellings = map[store]string{
 
 // String spells the type as the engine's catalogue does.
 func (t columnType) String() string {
-	if t.store == asDecimal {
+	switch t.store {
+	case asDecimal:
 		return fmt.Sprintf("DECIMAL(%d,%d)", t.width, t.scale)
+	case asStruct:
+		return "STRUCT(" + t.fields + ")"
 	}
 	return spellings[t.store]
 }
@@ -72,8 +77,11 @@ func parseType(spelling string) columnType {
 		width, err1 := strconv.Atoi(w)
 		scale, err2 := strconv.Atoi(strings.TrimSpace(s))
 		if err1 == nil && err2 == nil {
-			return columnType{asDecimal, width, scale}
+			return columnType{store: asDecimal, width: width, scale: scale}
 		}
+	}
+	if list, ok := strings.CutPrefix(spelling, "STRUCT("); ok && strings.HasSuffix(list, ")") {
+		return parseStruct(list[:len(list)-1])
 	}
 	return columnType{}
 }
@@ -94,7 +102,7 @@ func typeOfResult(t mapping.LogicalType) columnType {
 	case mapping.TypeDouble:
 		return columnType{store: asDouble}
 	case mapping.TypeDecimal:
-		return columnType{asDecimal, int(mapping.DecimalWidth(t)), int(mapping.DecimalScale(t))}
+		return columnType{store: asDecimal, width: int(mapping.DecimalWidth(t)), scale: int(mapping.DecimalScale(t))}
 	case mapping.TypeVarchar:
 		return columnType{store: asVarchar}
 	case mapping.TypeBlob:
@@ -113,8 +121,21 @@ func typeOfResult(t mapping.LogicalType) columnType {
 		return columnType{store: asInterval}
 	case mapping.TypeUUID:
 		return columnType{store: asUUID}
+	case mapping.TypeStruct:
+		return structType(fieldsOf(t))
 	}
 	return columnType{}
+}
+
+// fieldsOf lists the fields of a result's STRUCT.
+func fieldsOf(t mapping.LogicalType) []field {
+	list := make([]field, mapping.StructTypeChildCount(t))
+	for i := range list {
+		child := mapping.StructTypeChildType(t, mapping.IdxT(i))
+		list[i] = field{mapping.StructTypeChildName(t, mapping.IdxT(i)), typeOfResult(child)}
+		mapping.DestroyLogicalType(&child)
+	}
+	return list
 }
 
 // typeFor is the type of the column that we make for a source type. docs/types.md
@@ -136,7 +157,7 @@ func typeFor(t change.Type) columnType {
 		return columnType{store: asDouble}
 	case change.Numeric:
 		if t.Precision >= 1 && t.Precision <= maxDecimal && t.Scale >= 0 && t.Scale <= t.Precision {
-			return columnType{asDecimal, t.Precision, t.Scale}
+			return columnType{store: asDecimal, width: t.Precision, scale: t.Scale}
 		}
 	case change.Bytes:
 		return columnType{store: asBlob}

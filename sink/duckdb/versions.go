@@ -85,7 +85,9 @@ func (a *applier) stageVersions(ctx context.Context, s *shape, r *scd.Round) (nu
 	}
 	start := len(cols)
 	bound := startColumnOf(s.target)
-	cols = append(cols, column{name: "s", source: bound.source, typ: bound.typ}, column{name: "e", source: bound.source, typ: bound.typ}, own("n", asBigint), own("gone", asBoolean))
+	from, until := bound, bound
+	from.name, until.name = "s", "e"
+	cols = append(cols, from, until, own("n", asBigint), own("gone", asBoolean))
 	ap, err := a.conn.newTemp(ctx, "named", cols...)
 	if err != nil {
 		return false, err

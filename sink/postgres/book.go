@@ -14,8 +14,10 @@ import (
 
 // The bookkeeping: schema _tailrace, one row of marks and at most one of owners
 // for each pipeline, one of tables for each of its targets, one of flows for each flow
-// into a target with a user's sequence; made lists the targets that we created. sequenced names, of each target with a user's sequence,
-// the table of its records, and holds its head; files are those that were taken
+// into a target with a user's sequence; made lists the targets that we created.
+// sequenced names, of each target with a user's sequence, the table of its records, and
+// holds its head; counts are what was counted of its events, a row from the first such
+// event on; files are those that were taken
 // (modified in ns since the Unix epoch), quarantine the events set aside.
 const bookSQL = `
 CREATE SCHEMA IF NOT EXISTS _tailrace;
@@ -82,6 +84,19 @@ CREATE TABLE IF NOT EXISTS _tailrace.sequenced (
   horizon bytea,
   PRIMARY KEY (pipeline, target_schema, target_table)
 );
+CREATE TABLE IF NOT EXISTS _tailrace.counts (
+  pipeline text NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  duplicates bigint NOT NULL DEFAULT 0,
+  late bigint NOT NULL DEFAULT 0,
+  ties bigint NOT NULL DEFAULT 0,
+  truncated bigint NOT NULL DEFAULT 0,
+  beyond bigint NOT NULL DEFAULT 0,
+  unknown bigint NOT NULL DEFAULT 0,
+  forgotten bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (pipeline, target_schema, target_table)
+) WITH (fillfactor = 10);
 CREATE TABLE IF NOT EXISTS _tailrace.files (
   pipeline text NOT NULL,
   relation_schema text NOT NULL,
@@ -108,7 +123,7 @@ CREATE TABLE IF NOT EXISTS _tailrace.quarantine (
 );`
 
 // bookTables are the tables that are there once, with a column pipeline in each.
-var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "files", "quarantine"}
+var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "counts", "files", "quarantine"}
 
 const (
 	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not

@@ -62,6 +62,12 @@ func createRecordsSQL(name string, kind scd.Kind) []string {
 	}
 }
 
+// dropRecordsSQL forgets what is remembered of a target.
+func dropRecordsSQL(pipeline string, n change.Name) []string {
+	where := fmt.Sprintf(" WHERE pipeline = %s AND target_schema = %s AND target_table = %s", literal(pipeline), literal(n.Schema), literal(n.Table))
+	return []string{"DROP TABLE " + recordsTable(recordsName(pipeline, n)), "DELETE FROM _tailrace.sequenced" + where, "DELETE FROM _tailrace.counts" + where}
+}
+
 const sequencedRowSQL = `INSERT INTO _tailrace.sequenced (pipeline, target_schema, target_table, records) VALUES (%s, %s, %s, %s) ON CONFLICT (pipeline, target_schema, target_table) DO UPDATE SET records = excluded.records`
 
 const recordArrays = "unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::boolean[]), unnest($6::bigint[])"
@@ -139,18 +145,24 @@ FROM ROWS FROM (%s, unnest($7::bytea[]), unnest($8::bytea[])) AS s (%s, oldseq, 
 WHERE h.key = ANY (ARRAY[s.key]) AND h.seq = s.oldseq AND h.at = s.oldat`, records, recordArrays, recordColumns)
 }
 
-// forgetSQL deletes the tombstones with a time below $4 and raises the horizon, of
-// the target that $1 to $3 name, to the highest sequence of them.
+// forgetSQL deletes the tombstones with a time below $4, counts them, and raises the
+// horizon, of the target that $1 to $3 name, to the highest sequence of them.
 func forgetSQL(records string) string {
-	return fmt.Sprintf(`WITH d AS (DELETE FROM %s WHERE tombstone AND time < $4::bigint RETURNING seq)
+	return fmt.Sprintf(`WITH d AS (DELETE FROM %s WHERE tombstone AND time < $4::bigint RETURNING seq),
+n AS (INSERT INTO _tailrace.counts AS c (pipeline, target_schema, target_table, forgotten) SELECT $1, $2, $3, count(*) FROM d HAVING count(*) > 0
+  ON CONFLICT (pipeline, target_schema, target_table) DO UPDATE SET forgotten = c.forgotten + excluded.forgotten)
 UPDATE _tailrace.sequenced SET horizon = greatest(horizon, (SELECT seq FROM d ORDER BY seq DESC LIMIT 1)) WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3`, records)
 }
 
 const (
-	headSQL = `SELECT truncated_seq, truncated_at, horizon FROM _tailrace.sequenced WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3`
+	headSQL    = `SELECT truncated_seq, truncated_at, horizon FROM _tailrace.sequenced WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3`
+	countedSQL = `SELECT duplicates, late, ties, truncated, beyond, unknown, forgotten FROM _tailrace.counts WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3`
+	countSQL   = `INSERT INTO _tailrace.counts AS c (pipeline, target_schema, target_table, duplicates, late, ties, truncated, beyond, unknown) VALUES ($1, $2, $3, $4::bigint, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint)
+ON CONFLICT (pipeline, target_schema, target_table) DO UPDATE SET duplicates = c.duplicates + excluded.duplicates, late = c.late + excluded.late, ties = c.ties + excluded.ties, truncated = c.truncated + excluded.truncated, beyond = c.beyond + excluded.beyond, unknown = c.unknown + excluded.unknown`
 	// A horizon never goes back: what was forgotten stays forgotten.
 	saveHeadSQL = `UPDATE _tailrace.sequenced SET truncated_seq = $4, truncated_at = $5, horizon = greatest(horizon, $6) WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3`
-	resetSQL    = `UPDATE _tailrace.sequenced SET truncated_seq = NULL, truncated_at = NULL, horizon = NULL WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3`
+	resetSQL    = `WITH c AS (DELETE FROM _tailrace.counts WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3)
+UPDATE _tailrace.sequenced SET truncated_seq = NULL, truncated_at = NULL, horizon = NULL WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3`
 )
 
 // The versions of a sequenced type 2 target are named by key and start, given as

@@ -64,8 +64,8 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 	if len(d.DDL) > 0 {
 		sql = append(sql, fmt.Sprintf(madeSQL, literal(w.cfg.Pipeline), literal(name.Schema), literal(name.Table)))
 	}
-	if len(d.memory) > 0 {
-		sql = append(sql, d.memory...)
+	sql = append(sql, d.memory...)
+	if len(d.memory) > 0 && t.Sequenced {
 		sql = append(sql, fmt.Sprintf(sequencedRowSQL, literal(w.cfg.Pipeline), literal(name.Schema), literal(name.Table), literal(recordsName(w.cfg.Pipeline, name))))
 	}
 	if len(sql) == 0 {
@@ -93,7 +93,7 @@ func (p *planner) block(remedy, format string, args ...any) {
 // design is a Plan whose statements are the target's own.
 type design struct {
 	sink.Plan
-	memory []string // those that make the table of what it remembers
+	memory []string // those that make the table of what it remembers, or drop that of an ordered target
 	later  []string // those that a load runs later
 }
 
@@ -122,17 +122,18 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 		p.block(fmt.Sprintf("GRANT CREATE ON DATABASE %s TO %s;", quote(database), quote(p.user)), "user %s may not create schemas in database %s", p.user, database)
 	}
 	var memory []string
-	if t.Sequenced {
-		there, err := w.remembers(ctx, s, t)
-		if err != nil {
-			return fail(err)
+	there, err := w.remembers(ctx, s, t)
+	if err != nil {
+		return fail(err)
+	}
+	switch {
+	case t.Sequenced && !there:
+		memory = createRecordsSQL(recordsName(w.cfg.Pipeline, p.name), t.Kind)
+		if book && str(rights[0][6]) != "t" {
+			p.block(grantBookSQL(p.user), "user %s may not make tables in schema _tailrace, which hold what is remembered of table %s", p.user, p.name)
 		}
-		if !there {
-			memory = createRecordsSQL(recordsName(w.cfg.Pipeline, p.name), t.Kind)
-			if book && str(rights[0][6]) != "t" {
-				p.block(grantBookSQL(p.user), "user %s may not make tables in schema _tailrace, which hold what is remembered of table %s", p.user, p.name)
-			}
-		}
+	case !t.Sequenced && there: // the ordered lane will not keep it up to date
+		memory = dropRecordsSQL(w.cfg.Pipeline, p.name)
 	}
 	r, err := w.readRelation(ctx, s, p.name)
 	if err != nil {
@@ -150,10 +151,10 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 		if !t.AppendOnly {
 			later = append(later, addKeySQL(p.name, t)+" -- when the copy has been loaded")
 		}
-		return design{sink.Plan{DDL: ddl, Problems: p.problems}, memory, later}, nil
+		return design{sink.Plan{DDL: ddl, Problems: p.problems, Remembered: there && !t.Sequenced}, memory, later}, nil
 	}
 	before := len(p.problems)
-	out := design{Plan: sink.Plan{Exists: true, DDL: p.compare(t, r, types)}, memory: memory}
+	out := design{Plan: sink.Plan{Exists: true, DDL: p.compare(t, r, types), Remembered: there && !t.Sequenced}, memory: memory}
 	for i := before; i < len(p.problems); i++ {
 		p.problems[i].Reset = r.ours && t.Sequenced
 	}
@@ -168,9 +169,10 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 		}
 		out.Rows = str(rows[0][0]) == "t"
 	}
-	if out.Rows && len(memory) > 0 {
+	if out.Rows && t.Sequenced && !there {
 		p.block("tailrace run --overwrite -- empties the table and fills it again", "table %s holds rows, and nothing is remembered of the events that they come from", p.name)
 		p.problems[len(p.problems)-1].Reset = true
+		out.Unremembered = true
 	}
 	out.Problems = p.problems
 	return out, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"tailrace/internal/change"
 	"tailrace/scd"
 	"tailrace/scd/sequenced"
 	"tailrace/sink"
@@ -217,6 +218,30 @@ func (w *Writer) Head(ctx context.Context, t *scd.Target) (h sequenced.Head, err
 	return h, nil
 }
 
+// Counted reads what was counted of a target's events.
+func (w *Writer) Counted(ctx context.Context, t *scd.Target) (c sequenced.Counts, err error) {
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return c, err
+	}
+	n := w.qualified(t.Name)
+	rows, err := s.query(ctx, countedSQL, w.cfg.Pipeline, n.Schema, n.Table)
+	if missingBook(err) {
+		return c, nil
+	}
+	if err != nil {
+		return c, w.explain(ctx, err, "read what was counted of table "+n.String(), nil)
+	}
+	for _, r := range rows {
+		for i, to := range []*int{&c.Duplicates, &c.Late, &c.Ties, &c.Truncated, &c.Beyond, &c.Unknown, &c.Forgotten} {
+			*to = int(num(r[i]))
+		}
+	}
+	return c, nil
+}
+
 // Reset empties a target and what is remembered of it, in one transaction that is on
 // disk when it returns. A table of ours that no longer fits goes, with its memory:
 // Create makes both anew.
@@ -281,6 +306,62 @@ func (w *Writer) reset(ctx context.Context, s *session, epoch int64, t *scd.Targ
 		return err
 	}
 	return s.exec(ctx, "COMMIT")
+}
+
+// Records reads every record of a target, sorted by the server.
+func (w *Writer) Records(ctx context.Context, t *scd.Target, fn func(sequenced.Record) error) error {
+	s, err := w.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx) // also what ends a reading that fn has stopped
+	rows := s.conn.ExecParams(ctx, "SELECT "+recordColumns+" FROM "+w.records(t)+" WHERE key <> '' ORDER BY key, seq, at", nil, nil, nil, binaryCode)
+	for rows.NextRow() {
+		v := rows.Values()
+		b := make([]byte, 0, len(v[0])+len(v[1])+len(v[2])+len(v[3]))
+		part := func(i int) []byte { b = append(b, v[i]...); return b[len(b)-len(v[i]) : len(b) : len(b)] }
+		err := fn(sequenced.Record{Key: part(0), Seq: part(1), At: part(2), Body: part(3), Tombstone: v[4][0] == 1, Time: int64(binary.BigEndian.Uint64(v[5]))})
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := rows.Close(); err != nil && !missingBook(err) {
+		return w.explain(ctx, err, "read what is remembered of table "+w.qualified(t.Name).String(), nil)
+	}
+	return nil
+}
+
+// Rows reads every row of a sequenced target.
+func (w *Writer) Rows(ctx context.Context, t *scd.Target, fn func(row change.Row) error) error {
+	s, err := w.connect(ctx, "")
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	name := w.qualified(t.Name)
+	list := each(len(t.Columns), ", ", func(i int) string { return quote(t.Columns[i].Name) })
+	if t.Kind == scd.Type2 {
+		list += ", " + startColumn + ", " + endColumn
+	}
+	rows := s.conn.ExecParams(ctx, "SELECT "+list+" FROM "+qualifiedName(name), nil, nil, nil, nil)
+	var row change.Row
+	for rows.NextRow() {
+		row = row[:0]
+		for _, data := range rows.Values() {
+			v := change.Value{State: change.AsText, Data: data}
+			if data == nil {
+				v.State = change.Null
+			}
+			row = row.Append(v)
+		}
+		if err := fn(row); err != nil {
+			return err
+		}
+	}
+	if _, err := rows.Close(); err != nil {
+		return w.explain(ctx, err, "read table "+name.String(), nil)
+	}
+	return nil
 }
 
 // countedPages are how many pages of records are counted (32 MiB); of larger tables a

@@ -153,17 +153,8 @@ func invariants(table string, t *scd.Target, o startOrder) []invariant {
 	case t.Kind == scd.Type1:
 		return []invariant{{"keys stand more than once", fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s GROUP BY %s HAVING count(*) > 1) AS x", table, key)}}
 	}
-	start, end := startColumn+o.collate, endColumn+o.collate
+	start, end := o.value(startColumn), o.value(endColumn)
 	open := invariant{"keys have more than one open version", fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s WHERE %s IS NULL GROUP BY %s HAVING count(*) > 1) AS x", table, endColumn, key)}
-	if o.typ == "jsonb" {
-		// Several sequence columns: objects have an order of their own, which is not that
-		// of the sequence. What can be said without an order:
-		return []invariant{
-			{"versions end at their start", fmt.Sprintf("SELECT count(*) FROM %s WHERE %s = %s", table, endColumn, startColumn)},
-			open,
-			{"ends are shared by versions of one key", fmt.Sprintf("SELECT count(*) FROM (SELECT FROM %s WHERE %s IS NOT NULL GROUP BY %s, %[2]s HAVING count(*) > 1) AS x", table, endColumn, key)},
-		}
-	}
 	return []invariant{
 		{"versions end before or at their start", fmt.Sprintf("SELECT count(*) FROM %s WHERE %s <= %s", table, end, start)},
 		open,
@@ -173,8 +164,9 @@ func invariants(table string, t *scd.Target, o startOrder) []invariant {
 
 // startOrder is how the starts of a type 2 target are compared.
 type startOrder struct {
-	typ     string // of the column
-	collate string // texts: by their bytes, as the lane does
+	typ     string          // of the column
+	collate string          // texts: by their bytes, as the lane does
+	fields  []change.Column // of a sequence of several columns, held as jsonb, whose own order is another
 }
 
 func (w *Writer) startOrder(ctx context.Context, s *session, t *scd.Target) (o startOrder, err error) {
@@ -190,7 +182,49 @@ func (w *Writer) startOrder(ctx context.Context, s *session, t *scd.Target) (o s
 	if str(rows[0][1]) == "t" {
 		o.collate = ` COLLATE "C"`
 	}
+	if o.typ == "jsonb" {
+		o.fields = t.SequenceFields
+	}
 	return o, nil
+}
+
+// value is a stored start or end in the form in which they are compared: of several
+// columns a row of their values, NULL where the end is.
+func (o startOrder) value(column string) string {
+	if len(o.fields) == 0 {
+		return column + o.collate
+	}
+	return fmt.Sprintf("CASE WHEN %s IS NOT NULL THEN %s END", column,
+		o.row(func(i int) string { return fmt.Sprintf("(%s ->> %s)", column, literal(o.fields[i].Name)) }))
+}
+
+// given is a value of the sequence as a person writes it, and its parameters.
+func (o startOrder) given(t *scd.Target, text string) (expr string, params [][]byte, err error) {
+	if len(o.fields) == 0 {
+		return "$1::" + o.typ, [][]byte{[]byte(text)}, nil
+	}
+	values, err := sink.SequenceValues(t, text)
+	for _, v := range values {
+		params = append(params, []byte(v))
+	}
+	return o.row(func(i int) string { return fmt.Sprintf("$%d::text", i+1) }), params, err
+}
+
+// row makes a row of the sequence's columns of their texts. Records compare texts by
+// their type's collation alone, so those are given as bytes.
+func (o startOrder) row(text func(i int) string) string {
+	return "ROW(" + each(len(o.fields), ", ", func(i int) string {
+		switch t := &o.fields[i].Type; {
+		case t.Kind == change.Text:
+			return "convert_to(" + text(i) + ", 'UTF8')"
+		case t.Name == "pg_lsn":
+			return text(i) + "::pg_lsn"
+		case t.Kind == change.Numeric: // of any scale: a person may ask for what lies between
+			return text(i) + "::numeric"
+		default:
+			return text(i) + "::" + fallback(*t)
+		}
+	}) + ")"
 }
 
 const startOrderSQL = `SELECT format_type(a.atttypid, a.atttypmod), a.attcollation <> 0
@@ -216,10 +250,13 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 		return err
 	}
 	if q.Target.Kind == scd.Type2 {
-		order = append(order, startColumn+start.collate)
+		order = append(order, start.value(startColumn))
 		if q.AsOf != "" {
-			sql += fmt.Sprintf(" WHERE %s%s <= $1::%s AND (%s%[2]s > $1::%[3]s OR %[4]s IS NULL)", startColumn, start.collate, start.typ, endColumn)
-			params = append(params, []byte(q.AsOf))
+			var at string
+			if at, params, err = start.given(q.Target, q.AsOf); err != nil {
+				return err
+			}
+			sql += fmt.Sprintf(" WHERE %s <= %s AND (%s > %[2]s OR %[4]s IS NULL)", start.value(startColumn), at, start.value(endColumn), endColumn)
 		}
 	}
 	if len(order) > 0 {

@@ -234,9 +234,19 @@ func (a *applier) fetchKeys(ctx context.Context, sh *shape) ([]scd.Key, error) {
 	return keys, nil
 }
 
-// workAfter stores the head and forgets old deletes, once the rows are written.
+// workAfter stores the head and the counts and forgets old deletes, once the rows are
+// written.
 func (a *applier) workAfter(ctx context.Context, sh *shape, w *sequenced.Work) error {
 	of := a.w.of(sh.target)
+	if c := w.Counts.Kept(); c != (sequenced.Counts{}) {
+		params := of[:3:3]
+		for _, n := range []int{c.Duplicates, c.Late, c.Ties, c.Truncated, c.Beyond, c.Unknown} {
+			params = append(params, binary.BigEndian.AppendUint64(nil, uint64(n)))
+		}
+		if err := a.push(ctx, countSQL, params, asBinary, job{doing: "count events of", sh: sh, rows: -1}); err != nil {
+			return err
+		}
+	}
 	if w.HeadChanged {
 		params := append(of[:3:3], w.Head.Truncated.Seq, w.Head.Truncated.At, w.Head.Horizon)
 		if err := a.push(ctx, saveHeadSQL, params, asBinary, job{doing: "remember the truncate of", sh: sh, rows: 1}); err != nil {

@@ -131,13 +131,37 @@ func (l *life) begin(rnd *rand.Rand) {
 	rnd.Shuffle(len(l.coming), func(i, j int) { l.coming[i], l.coming[j] = l.coming[j], l.coming[i] })
 }
 
+// joined is how the suite shows a value of several columns.
+func joined(list []any) string {
+	var texts []string
+	for _, v := range list {
+		texts = append(texts, fmt.Sprint(v))
+	}
+	return strings.Join(texts, "/")
+}
+
 // moment is the n-th value of the sequence, in one of its spellings.
 func (l *life) moment(rnd *rand.Rand, n int) any {
 	var seq any
 	var shown string
 	switch {
 	case len(l.sequence) > 1:
-		seq = []any{n / 2, string(rune('a' + n%2))}
+		list, rest := make([]any, len(l.sequence)), n
+		for i := len(list) - 1; i >= 0; i-- { // the digits of n in base three, of which the first may be larger
+			digit := rest
+			if i > 0 {
+				digit, rest = rest%3, rest/3
+			}
+			switch l.sequence[i].Kind {
+			case change.Text:
+				list[i] = []string{"", "A longer text", "a", "ä", "ß"}[digit]
+			case change.Numeric:
+				list[i] = fmt.Sprintf("%d.25", 9+digit)
+			default:
+				list[i] = digit
+			}
+		}
+		seq, shown = list, joined(list)
 	case l.sequence[0].Kind == change.Int64:
 		seq = n*7 - 20
 	case l.sequence[0].Kind == change.Text:
@@ -216,5 +240,66 @@ func (l *life) judge(number int) {
 	slices.Sort(want)
 	if got := l.contents(l.target); !slices.Equal(got, want) {
 		l.t.Fatalf("history %d of %s (partial %v, %d events, %d truncates) ends as\n  %s\nwant\n  %s", number, l.Name, l.options.Partial, len(l.events), len(l.truncates), strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+	l.judgeMemory(number)
+}
+
+// judgeMemory compares what is remembered, read as a whole, with the target's rows:
+// whole rows, without what has several spellings; of type 1 without partial rows the
+// keys.
+func (l *life) judgeMemory(number int) {
+	l.t.Helper()
+	width, whole := len(l.Columns), l.options.Partial || l.Kind == scd.Type2
+	line := func(values []change.Value) string {
+		var parts []string
+		for i, c := range l.Columns {
+			switch {
+			case !c.Key && !whole:
+			case values[i].State == change.Null:
+				parts = append(parts, "NULL")
+			default:
+				parts = append(parts, string(values[i].Data))
+			}
+		}
+		if l.Kind == scd.Type2 {
+			parts = append(parts, fmt.Sprint(values[width+1].State == change.Null))
+		}
+		return strings.Join(parts, "|")
+	}
+	var got, want []string
+	x := sequenced.Expect(l.Target, l.options, l.head(l.target), func(e sequenced.Expected) error {
+		values, err := e.Row.Values(nil, width)
+		if e.Row == nil {
+			values = make([]change.Value, width)
+			var keys []change.Value
+			keys, err = e.Key.Values(nil, 2)
+			values[1], values[3] = keys[0], keys[1]
+		}
+		want = append(want, line(append(values, e.Start, e.End)))
+		return err
+	})
+	err := l.memory().Records(l.ctx, l.Target, x.Add)
+	if err == nil {
+		err = x.End()
+	}
+	if err != nil {
+		l.t.Fatalf("Records: %v", err)
+	}
+	err = l.memory().Rows(l.ctx, l.Target, func(row change.Row) error {
+		n := width
+		if l.Kind == scd.Type2 {
+			n += 2
+		}
+		values, err := row.Values(nil, n)
+		got = append(got, line(values))
+		return err
+	})
+	if err != nil {
+		l.t.Fatalf("Rows: %v", err)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		l.t.Fatalf("history %d of %s: the rows are\n  %s\nbut what is remembered says\n  %s", number, l.Name, strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }

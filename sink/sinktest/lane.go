@@ -37,10 +37,17 @@ func sequencedTarget(h Harness, name string, kind scd.Kind, sequence []change.Ty
 		t.Sequence = &sequence[0]
 		if len(sequence) > 1 {
 			t.Sequence = &typeJSONB
+			for i, typ := range sequence {
+				t.SequenceFields = append(t.SequenceFields, change.Column{Name: sequenceColumn(len(sequence), i), Type: typ})
+			}
 		}
 	}
 	return t
 }
+
+// sequenceColumn names a column of a sequence. The first has the longest name: JSON
+// objects are ordered by short names first.
+func sequenceColumn(columns, i int) string { return strings.Repeat("s", columns-i) }
 
 // flow makes a sequenced target and its lane.
 func (r *rig) flow(name string, kind scd.Kind, sequence []change.Type, partial bool, columns ...string) *flow {
@@ -113,8 +120,8 @@ func (f *flow) start(seq any) change.Value {
 	}
 	var b strings.Builder
 	for i, c := range list {
-		fmt.Fprintf(&b, `%s"s%d": `, []string{"{", ", "}[min(i, 1)], i)
-		if s, ok := c.(string); ok {
+		fmt.Fprintf(&b, `%s"%s": `, []string{"{", ", "}[min(i, 1)], sequenceColumn(len(list), i))
+		if s, ok := c.(string); ok && f.sequence[i].Kind != change.Numeric {
 			b.WriteString(strconv.Quote(s))
 		} else {
 			fmt.Fprint(&b, c)

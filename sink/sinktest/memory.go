@@ -589,6 +589,7 @@ var memoryTests = []test{
 			err  error
 		}{
 			{"Reset", old.memory().Reset(old.ctx, tt.Target)},
+			{"Seed", old.memory().Seed(old.ctx, ages(h, typeInt8).Target, sequenced.Head{}, func(func(sequenced.Record, error) bool) {})},
 			{"StartOver", old.memory().StartOver(old.ctx)},
 			{"Forget", old.memory().Forget(old.ctx, []change.Name{{Table: "r"}})},
 			{"Resolve", old.memory().Resolve(old.ctx, []int64{id})},

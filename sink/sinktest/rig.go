@@ -325,10 +325,22 @@ func (r *rig) contents(t target) []string {
 	switch {
 	case t.Kind == scd.Type2 && (t.Sequence == nil || t.Sequence.Kind == change.TimestampTZ):
 		list = append(list, r.h.Micros(quote(scd.StartColumn)), r.h.Micros(quote(scd.EndColumn)))
+	case t.Kind == scd.Type2 && len(t.SequenceFields) > 0:
+		list = append(list, sequenceText(t, scd.StartColumn), sequenceText(t, scd.EndColumn))
 	case t.Kind == scd.Type2:
 		list = append(list, quote(scd.StartColumn), quote(scd.EndColumn))
 	}
 	return lines(r.h.Query(r.t, "SELECT "+strings.Join(list, ", ")+" FROM "+sqlName(t.Name)))
+}
+
+// sequenceText is a start or end of several columns as their texts with slashes
+// between, whatever the destination holds it as.
+func sequenceText(t target, column string) string {
+	var parts []string
+	for i := range t.SequenceFields {
+		parts = append(parts, fmt.Sprintf("(to_json(%s) ->> '%s')", quote(column), t.SequenceFields[i].Name))
+	}
+	return strings.Join(parts, " || '/' || ")
 }
 
 func lines(rows [][]*string) []string {

@@ -30,10 +30,12 @@ var ladders = []ladder{
 		[5]string{"-1", "1704067200000000", "1704067200000001", "1704070800000000", "1748736000000000"},
 		"2024-01-01 05:30:00.000001+05:30"},
 	{"numeric", []change.Type{typeNumeric}, [5]any{"-3.50", "2.00", "9.90", "10.00", "99999.01"}, [5]string{"-3.50", "2.00", "9.90", "10.00", "99999.01"}, "9.9"},
-	{"jsonb", []change.Type{typeInt8, typeText},
+	{"two columns", []change.Type{typeInt8, typeText},
 		[5]any{[]any{1, "z"}, []any{2, "a"}, []any{2, "b"}, []any{10, "a"}, []any{11, ""}},
-		[5]string{`{"s0": 1, "s1": "z"}`, `{"s0": 2, "s1": "a"}`, `{"s0": 2, "s1": "b"}`, `{"s0": 10, "s1": "a"}`, `{"s0": 11, "s1": ""}`},
-		[]any{2, "b"}},
+		[5]string{"1/z", "2/a", "2/b", "10/a", "11/"}, []any{2, "b"}},
+	{"three columns", []change.Type{typeText, typeNumeric, typeText},
+		[5]any{[]any{"", "-3.25", "z"}, []any{"B, \"\\\t", "9.95", "b"}, []any{"B, \"\\\t", "10.15", "a"}, []any{"a text that is longer than twelve", "-1.25", ""}, []any{"ä", "-9.75", ""}},
+		[5]string{"/-3.25/z", "B, \"\\\t/9.95/b", "B, \"\\\t/10.15/a", "a text that is longer than twelve/-1.25/", "ä/-9.75/"}, []any{"B, \"\\\t", "10.15", "a"}},
 }
 
 var sequencedTests = []test{
@@ -344,18 +346,26 @@ var sequencedTests = []test{
 					return strings.Join(out[1:], " ")
 				}
 				q := sink.ShowQuery{Target: f.Target}
-				if ld.name != "jsonb" { // a JSON object has its own order
-					if got := order(q); got != "v0 v1 v2 v4 w0" {
-						t.Errorf("Show: %s", got)
-					}
+				if got := order(q); got != "v0 v1 v2 v4 w0" {
+					t.Errorf("Show: %s", got)
 				}
 				for i, want := range []string{"v0 w0", "v1 w0", "v2 w0", "w0", "v4 w0"} {
 					q.AsOf = string(f.start(v[i]).Data)
-					if q.AsOf == "" || ld.name == "jsonb" { // empty means all versions
+					if q.AsOf == "" { // which means all versions
 						continue
 					}
 					if got := order(q); got != want {
 						t.Errorf("Show as of %q: %s, want %s", q.AsOf, got, want)
+					}
+					if list := parts(v[i]); len(list) > 1 {
+						var texts []string
+						for _, p := range list {
+							texts = append(texts, `"`+strings.ReplaceAll(fmt.Sprint(p), `"`, `""`)+`"`)
+						}
+						q.AsOf = "(" + strings.Join(texts, ", ") + ")"
+						if got := order(q); got != want {
+							t.Errorf("Show as of %q: %s, want %s", q.AsOf, got, want)
+						}
 					}
 				}
 				var open []string
@@ -372,12 +382,10 @@ var sequencedTests = []test{
 					t.Errorf("Invariants with two open versions: %q, %v", bad, err)
 				}
 				h.Exec(t, "DELETE FROM "+sqlName(f.Name)+" WHERE id = 2")
-				if ld.name != "jsonb" {
-					// v0 now ends where v2 ends: it overlaps v1.
-					h.Exec(t, fmt.Sprintf("UPDATE %s SET %s = (SELECT %[2]s FROM %[1]s WHERE a = 'v2') WHERE a = 'v0'", sqlName(f.Name), quote(scd.EndColumn)))
-					if bad, err := r.w.Invariants(r.ctx, f.Target); err != nil || len(bad) == 0 {
-						t.Errorf("Invariants of overlapping versions: %q, %v", bad, err)
-					}
+				// v0 now ends where v2 ends: it overlaps v1.
+				h.Exec(t, fmt.Sprintf("UPDATE %s SET %s = (SELECT %[2]s FROM %[1]s WHERE a = 'v2') WHERE a = 'v0'", sqlName(f.Name), quote(scd.EndColumn)))
+				if bad, err := r.w.Invariants(r.ctx, f.Target); err != nil || len(bad) == 0 {
+					t.Errorf("Invariants of overlapping versions: %q, %v", bad, err)
 				}
 			})
 		}
@@ -385,11 +393,23 @@ var sequencedTests = []test{
 
 	{"as of what is no value of the sequence", nil, func(t *testing.T, h Harness) {
 		r := begin(t, h)
-		f := r.flow("t", scd.Type2, bigints, false, "id int4 key", "a text")
-		f.send(f.put(1, 1, "x"))
-		err := r.w.Show(r.ctx, sink.ShowQuery{Target: f.Target, AsOf: "yesterday"}, func([]*string) error { return nil })
-		if fault.KindOf(err) != fault.Usage {
-			t.Fatalf("Show: %v, want a usage error", err)
+		for _, c := range []struct {
+			name string
+			flow *flow
+			seq  any
+			bad  []string
+		}{
+			{"one column", r.flow("t", scd.Type2, bigints, false, "id int4 key", "a text"), 1, []string{"yesterday"}},
+			{"two columns", r.flow("u", scd.Type2, []change.Type{typeInt8, typeText}, false, "id int4 key", "a text"), []any{1, "a"},
+				[]string{"1", "(1)", "(1, a, b)", "(x, a)", `("1, a)`, "{}", `{"s": 1}`, `{"ss": 1}`, `{"ss": "x", "s": "a"}`, `{"ss": 1, "s": "a", "t": 1}`, `{"ss": null, "s": "a"}`, `{"ss": 1, "s": "a"`}},
+		} {
+			c.flow.send(c.flow.put(c.seq, 1, "x"))
+			for _, bad := range c.bad {
+				err := r.w.Show(r.ctx, sink.ShowQuery{Target: c.flow.Target, AsOf: bad}, func([]*string) error { return nil })
+				if fault.KindOf(err) != fault.Usage {
+					t.Errorf("%s, Show as of %s: %v, want a usage error", c.name, bad, err)
+				}
+			}
 		}
 	}},
 }

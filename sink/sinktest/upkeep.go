@@ -1,7 +1,9 @@
 package sinktest
 
 import (
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -267,6 +269,205 @@ var upkeepTests = []test{
 		)
 		expect(one, 3, 1)
 		expect(two, 1, 1)
+	}},
+
+	{"all that is remembered is read key by key", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		tt := r.create(ages(h, typeInt8))
+		read := func() (list []sequenced.Record) {
+			t.Helper()
+			if err := r.memory().Records(r.ctx, tt.Target, func(rec sequenced.Record) error { list = append(list, rec); return nil }); err != nil {
+				t.Fatalf("Records: %v", err)
+			}
+			return list
+		}
+		if list := read(); len(list) != 0 {
+			t.Fatalf("%d records of a new target", len(list))
+		}
+		const n = 300
+		w := sequenced.Work{Put: []sequenced.Record{{Key: []byte{}, Seq: []byte("\xff"), At: []byte{}, Body: []byte("about the target")}}}
+		for i := range n {
+			for _, seq := range []string{"\x80", "", "\x7f\x00"} {
+				for _, at := range []string{"b", "a"} {
+					w.Put = append(w.Put, tt.record(cells{i, awkward[i%len(awkward)]}, seq, at, strings.Repeat("x", 30_000)))
+				}
+			}
+		}
+		r.write(tt.hidden(w))
+		list := read()
+		if len(list) != 6*n {
+			t.Fatalf("%d records, want %d", len(list), 6*n)
+		}
+		keys := map[string]bool{}
+		for i := range list {
+			if i%6 == 0 {
+				keys[string(list[i].Key)] = true
+			} else if a, b := &list[i-1], &list[i]; string(a.Key) != string(b.Key) || compareRecords(*a, *b) >= 0 {
+				t.Fatalf("record %d is out of order", i)
+			}
+			if len(list[i].Body) != 30_000 || list[i].Time != 1 {
+				t.Fatalf("record %d is %+v", i, list[i].ID())
+			}
+		}
+		if len(keys) != n {
+			t.Fatalf("%d keys, want %d", len(keys), n)
+		}
+		stop := errors.New("stop")
+		if err := r.memory().Records(r.ctx, tt.Target, func(sequenced.Record) error { return stop }); !errors.Is(err, stop) {
+			t.Errorf("Records: %v, want the callback's error", err)
+		}
+	}},
+
+	{"events are counted with the batches that hold them", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		one, two := diary(h), ages(h, typeInt8)
+		expect := func(tt target, want sequenced.Counts) {
+			t.Helper()
+			if got, err := r.memory().Counted(r.ctx, tt.Target); err != nil || got != want {
+				t.Fatalf("of %s was counted %+v, %v; want %+v", tt.Name, got, err, want)
+			}
+		}
+		expect(one, sequenced.Counts{}) // there is no such target yet
+		one, two = r.create(one), r.create(two)
+		some := sequenced.Counts{Events: 100, Duplicates: 1, Late: 2, Ties: 3, Truncated: 4, Beyond: 5, Unknown: 6}
+		r.write(one.hidden(sequenced.Work{Counts: sequenced.Counts{Events: 7}}))
+		expect(one, sequenced.Counts{})
+		r.write(one.hidden(sequenced.Work{Counts: some}), two.hidden(sequenced.Work{Counts: sequenced.Counts{Late: 1 << 40}}))
+		r.write(one.hidden(sequenced.Work{Counts: some, HeadChanged: true, Head: sequenced.Head{Horizon: []byte("h")}}))
+		want := sequenced.Counts{Duplicates: 2, Late: 4, Ties: 6, Truncated: 8, Beyond: 10, Unknown: 12}
+		expect(one, want)
+		expect(two, sequenced.Counts{Late: 1 << 40})
+
+		// Deletes that are forgotten are counted where they are.
+		r.write(one.hidden(sequenced.Work{Put: []sequenced.Record{one.tombstone(cells{1, "a"}, "1", "p", 1), one.tombstone(cells{2, "a"}, "1", "p", 2), one.tombstone(cells{3, "a"}, "1", "p", 3)}}))
+		r.write(one.hidden(sequenced.Work{ForgetBefore: 3, Counts: sequenced.Counts{Late: 1}}))
+		r.write(one.hidden(sequenced.Work{ForgetBefore: 3}))
+		want.Forgotten, want.Late = 2, 5
+		expect(one, want)
+		r.reopen()
+		expect(one, want)
+
+		// Pieces count together, or not at all.
+		for i, whole := range []bool{false, true} {
+			for n := range 3 {
+				b := r.batch(one.hidden(sequenced.Work{Counts: sequenced.Counts{Ties: 1}}))
+				b.First, b.More = n == 0, n < 2
+				if n == 2 && !whole {
+					break
+				}
+				if err := r.w.Apply(r.ctx, b); err != nil {
+					t.Fatalf("Apply: %v", err)
+				}
+			}
+			r.reopen()
+			want.Ties += 3 * i
+			expect(one, want)
+		}
+		if err := r.memory().Reset(r.ctx, one.Target); err != nil {
+			t.Fatalf("Reset: %v", err)
+		}
+		expect(one, sequenced.Counts{})
+		expect(two, sequenced.Counts{Late: 1 << 40})
+
+		// Bookkeeping of an earlier version has no counts, and gains them.
+		r.w.Close(r.ctx)
+		h.Exec(t, "DROP TABLE _tailrace.counts")
+		r.w = h.Open(t) // as status does, which owns nothing
+		expect(two, sequenced.Counts{})
+		r.w.Close(r.ctx)
+		r.open()
+		r.write(two.hidden(sequenced.Work{Counts: some}))
+		some.Events = 0
+		expect(two, some)
+	}},
+
+	{"an ordered target is seeded, as a whole or not at all", nil, func(t *testing.T, h Harness) {
+		r := begin(t, h)
+		ordered := r.create(makeTarget(h, "diary", scd.Type1, "id int4 key", "who text key", "n int8"))
+		const n = 5000
+		var rd round
+		for i := range n {
+			rd.inserts = append(rd.inserts, cells{i, awkward[i%len(awkward)], i})
+		}
+		slices.SortFunc(rd.inserts, func(a, b cells) int { return slices.Compare(ordered.row(text, a), ordered.row(text, b)) })
+		r.write(ordered.part(text, rd))
+		rows := r.contents(ordered)
+		tt := diary(h)
+		at := sequenced.Place{Seq: []byte("5"), At: []byte("a")}
+		records := func(limit int) iter.Seq2[sequenced.Record, error] {
+			return func(yield func(sequenced.Record, error) bool) {
+				i := 0
+				err := r.memory().Rows(r.ctx, tt.Target, func(row change.Row) error {
+					values, err := row.Values(nil, 3)
+					if err != nil {
+						return err
+					}
+					key := change.Row(nil).Append(values[0]).Append(values[1])
+					if i++; i > limit || !yield(sequenced.Record{Key: key, Seq: at.Seq, At: fmt.Appendf([]byte("b"), "%d", i), Body: []byte("x\x00"), Time: -1}, nil) {
+						return errors.New("no more")
+					}
+					return nil
+				})
+				if err != nil {
+					yield(sequenced.Record{}, err)
+				}
+			}
+		}
+		untouched := func() {
+			t.Helper()
+			r.reopen()
+			p := r.plan(tt)
+			if !p.Unremembered || len(p.Problems) == 0 || !p.Problems[len(p.Problems)-1].Blocks {
+				t.Fatalf("plan: %+v", p)
+			}
+			if err := r.w.Create(r.ctx, tt.Target); fault.KindOf(err) != fault.Operator {
+				t.Fatalf("Create over rows without memory: %v", err)
+			}
+			r.expect(ordered, rows...)
+		}
+		untouched()
+		if err := r.memory().Seed(r.ctx, tt.Target, sequenced.Head{Truncated: at}, records(n/2)); err == nil || !strings.Contains(err.Error(), "no more") {
+			t.Fatalf("Seed: %v, want the error of its records", err)
+		}
+		untouched()
+		before := r.mark()
+		if err := r.memory().Seed(r.ctx, tt.Target, sequenced.Head{Truncated: at}, records(n)); err != nil {
+			t.Fatalf("Seed: %v", err)
+		}
+		if m := r.reopen(); m.Position != before.Position {
+			t.Fatalf("Seed moved the mark to %v", m.Position)
+		}
+		if p := r.plan(tt); p.Unremembered || len(p.Problems)+len(p.DDL) > 0 {
+			t.Fatalf("plan after Seed: %+v", p)
+		}
+		r.expect(tt, rows...)
+		if head := r.head(tt); head.Truncated.Compare(at) != 0 || head.Horizon != nil {
+			t.Fatalf("head %+v", head)
+		}
+		if size, err := r.memory().Remembers(r.ctx, tt.Target); err != nil || size.Records != n || size.Tombstones != 0 {
+			t.Fatalf("it remembers %+v, %v", size, err)
+		}
+		// It is a sequenced target like any other: a truncate takes the rows.
+		r.write(tt.hidden(sequenced.Work{TruncateBelow: sequenced.Place{Seq: []byte("6")}, Put: []sequenced.Record{tt.record(cells{1, "new"}, "7", "p", "x")}}, scd.Round{Upserts: []change.Row{tt.row(text, cells{1, "new", 1})}}))
+		r.expect(tt, "1|new|1")
+
+		// Back in the order of the log, what is remembered goes, and does not come back.
+		if p := r.plan(ordered); !p.Remembered || !p.Rows {
+			t.Fatalf("plan of the ordered target: %+v", p)
+		}
+		r.create(ordered)
+		if p := r.plan(ordered); p.Remembered || len(p.Problems)+len(p.DDL) > 0 {
+			t.Fatalf("plan of the ordered target: %+v", p)
+		}
+		if p := r.plan(tt); !p.Unremembered {
+			t.Fatalf("plan: %+v", p)
+		}
+		if err := r.memory().Seed(r.ctx, tt.Target, sequenced.Head{}, records(n)); err != nil {
+			t.Fatalf("Seed: %v", err)
+		}
+		if head := r.head(tt); !head.Truncated.IsZero() {
+			t.Fatalf("head %+v", head)
+		}
 	}},
 
 	{"Reset empties one target and its memory", nil, func(t *testing.T, h Harness) {

@@ -71,7 +71,9 @@ u AS (UPDATE _tailrace."records_0d264da2b38a18e1_or""ders" AS h SET body = s.bod
 INSERT INTO _tailrace."records_0d264da2b38a18e1_or""ders" (key, seq, at, body, tombstone, time) SELECT key, seq, at, body, tombstone, time FROM s WHERE s.own IS NULL
 
 -- forget
-WITH d AS (DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" WHERE tombstone AND time < $4::bigint RETURNING seq)
+WITH d AS (DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" WHERE tombstone AND time < $4::bigint RETURNING seq),
+n AS (INSERT INTO _tailrace.counts AS c (pipeline, target_schema, target_table, forgotten) SELECT $1, $2, $3, count(*) FROM d HAVING count(*) > 0
+  ON CONFLICT (pipeline, target_schema, target_table) DO UPDATE SET forgotten = c.forgotten + excluded.forgotten)
 UPDATE _tailrace.sequenced SET horizon = greatest(horizon, (SELECT seq FROM d ORDER BY seq DESC LIMIT 1)) WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3
 
 -- end versions
