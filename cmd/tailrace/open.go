@@ -56,7 +56,8 @@ func (e *environment) openSource(context.Context) (source.Source, error) {
 	}
 	return sourcepg.New(sourcepg.Config{
 		DSN: e.Source.DSN.Reveal(), Pipeline: e.Pipeline,
-		Slot: e.Source.Slot, Publication: e.Source.Publication, Logger: e.log,
+		Slot: e.Source.Slot, Publication: e.Source.Publication,
+		Streaming: e.Source.Streaming, SpoolDir: e.Source.SpoolDir, SpoolMax: int64(e.Source.SpoolMax), Logger: e.log,
 	})
 }
 

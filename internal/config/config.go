@@ -42,6 +42,9 @@ type Source struct {
 	Slot                string `yaml:"slot"`
 	Publication         string `yaml:"publication"`
 	MaxTransactionBytes Bytes  `yaml:"max_transaction_bytes"`
+	Streaming           bool   `yaml:"streaming"`
+	SpoolDir            string `yaml:"spool_dir"`
+	SpoolMax            Bytes  `yaml:"spool_max"`
 }
 
 // Destination is the database that receives.
@@ -129,7 +132,7 @@ type Column struct{ Name, Type string }
 // Default returns the configuration with every default.
 func Default() Config {
 	return Config{
-		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20},
+		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, SpoolMax: 20 << 30},
 		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
 			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
 		}},
@@ -202,6 +205,8 @@ func (c *Config) Validate() error {
 		return bad("queue_bytes is at least 1MiB")
 	case c.Source.MaxTransactionBytes < 64<<10:
 		return bad("source.max_transaction_bytes is at least 64KiB")
+	case c.Source.SpoolMax < 16<<20:
+		return bad("source.spool_max is at least 16MiB")
 	case c.DrainMax <= 0 || c.RetryMax <= 0 || c.MaxLag <= 0:
 		return bad("drain_max, retry_max and max_lag are positive durations such as 10s")
 	case c.LogFormat != "text" && c.LogFormat != "json":

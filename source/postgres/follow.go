@@ -19,6 +19,7 @@ import (
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
+	"tailrace/internal/spool"
 	"tailrace/source"
 	"tailrace/source/postgres/pgoutput"
 )
@@ -43,6 +44,7 @@ type follower struct {
 	status  *status
 	layouts layouts
 	build   builder
+	streams streams
 	paced   *pacedConn // nil: not paced
 	out     func(context.Context, *change.Segment) error
 
@@ -73,12 +75,24 @@ func (s *Source) follow(ctx context.Context, from change.Position, o source.Foll
 	if err != nil {
 		return err
 	}
+	var spooled *spool.Spool
+	if s.cfg.Streaming {
+		if spooled, err = s.openSpool(); err != nil {
+			return err
+		}
+		defer func() {
+			if e := spooled.Close(); e != nil {
+				s.log.Warn("the spool of open transactions cannot be closed", "error", e)
+			}
+		}()
+	}
 	conn, paced, timeout, err := s.startReplication(ctx, from, o.Binary, distance)
 	if err != nil {
 		return err
 	}
 	f := &follower{source: s, conn: conn, window: newWindow(conn), out: out,
 		layouts: layouts{known: map[uint32]*layout{}, names: map[uint32]string{}},
+		streams: streams{spool: spooled},
 		paced:   paced,
 		silence: min(max(s.silence, 2*timeout), 5*time.Minute),
 	}
@@ -198,8 +212,12 @@ func (s *Source) startReplication(ctx context.Context, from change.Position, bin
 		closeSoon(pg)
 		return nil, nil, 0, fmt.Errorf("take over the connection: %w", err)
 	}
-	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s",
-		ident(s.names.slot), from, literal(publicationList(s.names.publications())))
+	protocol := "proto_version '1'"
+	if s.cfg.Streaming {
+		protocol = "proto_version '2', streaming 'on'"
+	}
+	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (%s, publication_names %s",
+		ident(s.names.slot), from, protocol, literal(publicationList(s.names.publications())))
 	if binary {
 		command += ", binary 'true'"
 	}
@@ -267,13 +285,8 @@ func (f *follower) run(ctx context.Context) error {
 			if err := f.take(ctx, kind, body); err != nil {
 				return err
 			}
-			if f.build.tooBig() {
-				f.build.piece()
-			}
-			if f.build.full() || f.build.cut && len(f.build.txs) > 0 {
-				if err := f.handOn(ctx, false); err != nil {
-					return err
-				}
+			if err := f.portion(ctx); err != nil {
+				return err
 			}
 		}
 		if err := f.handOn(ctx, f.quietDue()); err != nil {
@@ -281,11 +294,26 @@ func (f *follower) run(ctx context.Context) error {
 		}
 		if f.paced != nil {
 			f.paced.age = f.age()
+			if f.streams.xid != 0 { // nobody waits for these rows yet
+				f.paced.age = max(f.paced.age, behind)
+			}
 		}
 		if err := f.read(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// portion cuts an open transaction that is too large, and hands on what is
+// complete if it is enough or a piece.
+func (f *follower) portion(ctx context.Context) error {
+	if f.build.tooBig() {
+		f.build.piece()
+	}
+	if f.build.full() || f.build.cut && len(f.build.txs) > 0 {
+		return f.handOn(ctx, false)
+	}
+	return nil
 }
 
 // age is how long ago, by the server's clock, the newest transaction seen in this
@@ -390,13 +418,15 @@ func (f *follower) copyData(ctx context.Context, body []byte) error {
 		if len(body) < 25 {
 			return fault.Corrupted("the log has a message of %d bytes", len(body))
 		}
-		f.sent = int64(binary.BigEndian.Uint64(body[17:]))
+		if f.streams.xid == 0 {
+			f.sent = int64(binary.BigEndian.Uint64(body[17:]))
+		}
 		return f.logMessage(ctx, body[25:])
 	case pglogrepl.PrimaryKeepaliveMessageByteID: // end, the server's clock, whether to answer
 		if len(body) != 18 {
 			return fault.Corrupted("the log has a keepalive of %d bytes", len(body))
 		}
-		if !f.build.open {
+		if !f.build.open && f.streams.xid == 0 {
 			f.build.quietAt(binary.BigEndian.Uint64(body[1:]))
 			if f.age() >= behind {
 				f.urgent = true // what is gathered of the backlog need not wait for more
@@ -414,12 +444,50 @@ func (f *follower) copyData(ctx context.Context, body []byte) error {
 
 // logMessage takes one message of the plugin.
 func (f *follower) logMessage(ctx context.Context, data []byte) error {
+	if f.streams.xid != 0 && (len(data) == 0 || pgoutput.Kind(data[0]) != pgoutput.StreamStop) {
+		return f.spoolMessage(data)
+	}
 	m := &f.message
-	if err := pgoutput.Parse(data, m); err != nil {
-		return fault.Corrupted("read the log after %s: %v", change.LSN(f.build.end), err)
+	if err := f.parse(data); err != nil {
+		return err
 	}
 	b := &f.build
-	if m.Kind != pgoutput.Begin && m.Kind != pgoutput.Logical && !b.open {
+	switch m.Kind {
+	case pgoutput.Begin:
+		if b.open {
+			return fault.Corrupted("the log begins transaction %d inside transaction %d", m.XID, b.current.XID)
+		}
+		b.begin(m.LSN, m.XID, pgoutput.Instant(m.Time))
+		f.committed = m.Time
+	case pgoutput.Commit:
+		if !b.open || m.LSN != b.current.Begin.Offset || m.End <= m.LSN {
+			return fault.Corrupted("the log commits transaction %d at %s, but it began for a commit at %s", b.current.XID, change.LSN(m.LSN), b.current.Begin)
+		}
+		b.commit(m.End)
+		f.committed = m.Time
+	case pgoutput.StreamStart, pgoutput.StreamStop, pgoutput.StreamCommit, pgoutput.StreamAbort:
+		return f.stream(ctx)
+	default:
+		if m.Kind == pgoutput.Relation {
+			f.layouts.arrivals++
+		}
+		return f.content(ctx, data, f.layouts.arrivals)
+	}
+	return nil
+}
+
+func (f *follower) parse(data []byte) error {
+	if err := pgoutput.Parse(data, &f.message); err != nil {
+		return fault.Corrupted("read the log after %s: %v", change.LSN(f.build.end), err)
+	}
+	return nil
+}
+
+// content takes the parsed message data of the open transaction; arrival is the
+// number of a Relation message.
+func (f *follower) content(ctx context.Context, data []byte, arrival uint64) error {
+	m, b := &f.message, &f.build
+	if !b.open && m.Kind != pgoutput.Logical {
 		return fault.Corrupted("the log has a message of kind %q outside a transaction after %s", m.Kind, change.LSN(b.end))
 	}
 	switch m.Kind {
@@ -433,20 +501,8 @@ func (f *follower) logMessage(ctx context.Context, data []byte) error {
 			row = complete(row, m.Old)
 		}
 		b.add(change.Change{Op: change.Op(m.Kind), OldIsKey: m.OldIsKey, Table: t, Old: m.Old, New: row}, len(data)+frameBytes)
-	case pgoutput.Begin:
-		if b.open {
-			return fault.Corrupted("the log begins transaction %d inside transaction %d", m.XID, b.current.XID)
-		}
-		b.begin(m.LSN, m.XID, pgoutput.Instant(m.Time))
-		f.committed = m.Time
-	case pgoutput.Commit:
-		if m.LSN != b.current.Begin.Offset || m.End <= m.LSN {
-			return fault.Corrupted("the log commits transaction %d at %s, but it began for a commit at %s", b.current.XID, change.LSN(m.LSN), b.current.Begin)
-		}
-		b.commit(m.End)
-		f.committed = m.Time
 	case pgoutput.Relation:
-		return f.describe(ctx, data, &m.Layout)
+		return f.describe(ctx, data, &m.Layout, arrival)
 	case pgoutput.Type:
 		f.layouts.names[m.TypeID] = ident(m.Schema) + "." + ident(m.Name)
 	case pgoutput.Truncate:
