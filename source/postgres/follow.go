@@ -45,7 +45,8 @@ type follower struct {
 	layouts layouts
 	build   builder
 	streams streams
-	paced   *pacedConn // nil: not paced
+	report  *pgconn.PgError // the server's error that has ended the stream
+	paced   *pacedConn      // nil: not paced
 	out     func(context.Context, *change.Segment) error
 
 	received atomic.Uint64
@@ -61,24 +62,34 @@ type follower struct {
 // Follow implements source.Source. It returns the context's error when that ends,
 // after telling the server what is confirmed.
 func (s *Source) Follow(ctx context.Context, from change.Position, o source.FollowOptions, out func(context.Context, *change.Segment) error) error {
-	if err := s.follow(ctx, from, o, out); err != nil {
-		if ctx.Err() != nil {
+	streaming := s.cfg.Streaming
+	for {
+		reached, cannotStream, err := s.follow(ctx, from, streaming, o, out)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
 			return ctx.Err()
+		case cannotStream:
+			s.log.Warn("the server cannot send a transaction while it is open: from here on each is read after its commit, until the next start", "position", reached, "error", err)
+			from, streaming = reached, false
+		default:
+			return fmt.Errorf("follow slot %s: %w", s.names.slot, err)
 		}
-		return fmt.Errorf("follow slot %s: %w", s.names.slot, err)
 	}
-	return nil
 }
 
-func (s *Source) follow(ctx context.Context, from change.Position, o source.FollowOptions, out func(context.Context, *change.Segment) error) error {
+// follow also returns how far it has handed on the log, and whether to read on from
+// there without streaming.
+func (s *Source) follow(ctx context.Context, from change.Position, streaming bool, o source.FollowOptions, out func(context.Context, *change.Segment) error) (reached change.Position, cannotStream bool, err error) {
 	distance, err := s.checkSlot(ctx, from)
 	if err != nil {
-		return err
+		return from, false, err
 	}
 	var spooled *spool.Spool
-	if s.cfg.Streaming {
+	if streaming {
 		if spooled, err = s.openSpool(); err != nil {
-			return err
+			return from, false, err
 		}
 		defer func() {
 			if e := spooled.Close(); e != nil {
@@ -86,9 +97,9 @@ func (s *Source) follow(ctx context.Context, from change.Position, o source.Foll
 			}
 		}()
 	}
-	conn, paced, timeout, err := s.startReplication(ctx, from, o.Binary, distance)
+	conn, paced, timeout, err := s.startReplication(ctx, from, streaming, o.Binary, distance)
 	if err != nil {
-		return err
+		return from, false, err
 	}
 	f := &follower{source: s, conn: conn, window: newWindow(conn), out: out,
 		layouts: layouts{known: map[uint32]*layout{}, names: map[uint32]string{}},
@@ -125,10 +136,10 @@ func (s *Source) follow(ctx context.Context, from change.Position, o source.Foll
 	close(stop)
 	if e := <-stopped; e != nil {
 		conn.Close()
-		return fmt.Errorf("send the status: %w", e)
+		return from, false, fmt.Errorf("send the status: %w", e)
 	}
 	f.farewell()
-	return s.explainStream(ctx, err)
+	return change.LSN(f.received.Load()), streaming && f.cannotStream(), s.explainStream(ctx, err)
 }
 
 // checkSlot refuses a slot that cannot give everything from the position on, and
@@ -177,7 +188,7 @@ func (s *Source) checkSlot(ctx context.Context, from change.Position) (distance 
 
 // startReplication begins the stream and returns its connection, the paced socket
 // below it, if it is, and the server's patience with a silent client.
-func (s *Source) startReplication(ctx context.Context, from change.Position, binary bool, distance time.Duration) (net.Conn, *pacedConn, time.Duration, error) {
+func (s *Source) startReplication(ctx context.Context, from change.Position, streaming, binary bool, distance time.Duration) (net.Conn, *pacedConn, time.Duration, error) {
 	var paced *pacedConn
 	var wrap func(net.Conn) net.Conn
 	if canPace && distance <= nearby && !s.eager {
@@ -213,7 +224,7 @@ func (s *Source) startReplication(ctx context.Context, from change.Position, bin
 		return nil, nil, 0, fmt.Errorf("take over the connection: %w", err)
 	}
 	protocol := "proto_version '1'"
-	if s.cfg.Streaming {
+	if streaming {
 		protocol = "proto_version '2', streaming 'on'"
 	}
 	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (%s, publication_names %s",
@@ -397,6 +408,7 @@ func (f *follower) take(ctx context.Context, kind byte, body []byte) error {
 		}
 		report := pgconn.ErrorResponseToPgError(&r)
 		if kind == 'E' {
+			f.report = report
 			return report
 		}
 		if skippedPublication(report, f.source.names.publications()) {

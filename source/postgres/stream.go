@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
@@ -51,6 +52,17 @@ func (s *Source) openSpool() (*spool.Spool, error) {
 		most = defaultSpoolMax
 	}
 	return spool.Open(dir, s.cfg.Pipeline, most)
+}
+
+// cannotStream reports whether the stream has ended for a reason that may be gone
+// without streaming. A server (all of 14 to 18) that decodes an open transaction in
+// which the definition of a table was changed, the change undone by ROLLBACK TO, and
+// then changed again, finds no definition valid and gives up with an internal error,
+// or cannot print a value; the same each time. After the commit it decodes the same
+// transaction well. If a piece of a transaction was handed on, only the caller can
+// begin anew; that transaction was not streamed.
+func (f *follower) cannotStream() bool {
+	return f.report != nil && (strings.HasPrefix(f.report.Code, "XX") || strings.HasPrefix(f.report.Code, "22")) && !(f.build.open && f.build.cut)
 }
 
 // stream takes the parsed message around blocks of open transactions.
