@@ -132,7 +132,7 @@ type Column struct{ Name, Type string }
 // Default returns the configuration with every default.
 func Default() Config {
 	return Config{
-		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, SpoolMax: 20 << 30},
+		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, Streaming: true, SpoolMax: 20 << 30},
 		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
 			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
 		}},

@@ -90,6 +90,7 @@ func (f *follower) stream(ctx context.Context) error {
 			return fault.Corrupted("the log ends a block of an open transaction that it has not begun")
 		}
 		st.xid = 0
+		fault.KillPoint("block spooled")
 	case pgoutput.StreamAbort:
 		if m.SubXID != m.XID {
 			return st.spool.Back(uint64(m.XID), uint64(m.SubXID))
@@ -172,6 +173,7 @@ func (f *follower) unspool(ctx context.Context, commit pgoutput.Message) error {
 			return err
 		}
 	}
+	fault.KillPoint("taken from the spool")
 	maps.DeleteFunc(own, func(id uint32, l *layout) bool {
 		known := all.known[id]
 		return known != nil && known.arrival > l.arrival
