@@ -68,21 +68,20 @@ type transaction struct {
 	order  []uint64         // savepoints in the order of these places
 }
 
-// Open makes an empty spool in dir, which is made too if it is not there. What an
-// earlier process of the same owner left there is removed. max bounds the bytes on
+// Open makes an empty spool in dir, which is made too if it is not there, and goes
+// then with the file's name. What an earlier process of the same owner left there is
+// removed. max bounds the bytes on
 // disk. Errors are the operator's: dir cannot be used.
 func Open(dir, owner string, max int64) (*Spool, error) {
 	unusable := func(op string, err error) error {
 		return &fault.Error{Kind: fault.Operator, Op: op, Err: err,
 			Remedy: "let source.spool_dir name a folder that this user may write and that has room, or set source.streaming: false"}
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, unusable("make the spool's folder", err)
-	}
 	sum := sha256.Sum256([]byte(owner))
 	prefix := "spool-" + hex.EncodeToString(sum[:8]) + "-"
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	made := errors.Is(err, os.ErrNotExist)
+	if err != nil && !made {
 		return nil, unusable("look into the spool's folder", err)
 	}
 	for _, e := range entries {
@@ -93,13 +92,23 @@ func Open(dir, owner string, max int64) (*Spool, error) {
 			}
 		}
 	}
-	file, err := os.CreateTemp(dir, prefix+"*") // mode 0600, its number all digits
+	var file *os.File
+	for range 3 { // another Open may just take away the folder that it has made
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, unusable("make the spool's folder", err)
+		}
+		if file, err = os.CreateTemp(dir, prefix+"*"); !errors.Is(err, os.ErrNotExist) { // mode 0600, its number all digits
+			break
+		}
+	}
 	if err != nil {
 		return nil, unusable("make the spool", err)
 	}
 	s := &Spool{file: file, max: max, txs: map[uint64]*transaction{}}
 	if os.Remove(file.Name()) != nil {
 		s.name = file.Name()
+	} else if made {
+		_ = os.Remove(dir) // stays if another has put something there meanwhile
 	}
 	return s, nil
 }

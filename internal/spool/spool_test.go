@@ -258,6 +258,20 @@ func TestNothingStaysOnTheDisk(t *testing.T) {
 	}
 }
 
+func TestFolderThatWasMadeGoesToo(t *testing.T) {
+	s, dir := opened(t, Least)
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	put(t, s, 1, "a")
+	want(t, s, 1, "a")
+	if again, err := Open(dir, "shop", Least); err != nil {
+		t.Error(err)
+	} else if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestUnusableFolderIsTheOperators(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
