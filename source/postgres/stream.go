@@ -55,8 +55,8 @@ func (s *Source) openSpool() (*spool.Spool, error) {
 }
 
 // cannotStream reports whether the stream has ended for a reason that may be gone
-// without streaming. A server (all of 14 to 18) that decodes an open transaction in
-// which the definition of a table was changed, the change undone by ROLLBACK TO, and
+// without streaming. A server (15 to 18 were tried) that decodes an open transaction
+// in which the definition of a table was changed, the change undone by ROLLBACK TO, and
 // then changed again, finds no definition valid and gives up with an internal error,
 // or cannot print a value; the same each time. After the commit it decodes the same
 // transaction well. If a piece of a transaction was handed on, only the caller can
