@@ -431,8 +431,8 @@ func (m message) u32(v uint32) message { return binary.BigEndian.AppendUint32(m,
 func (m message) u64(v uint64) message { return binary.BigEndian.AppendUint64(m, v) }
 func (m message) str(s string) message { return append(append(m, s...), 0) }
 
-// plugin builds messages of one table with two columns of text; xid 0: outside of
-// a block.
+// relationMessage describes the one table of these messages, with columns of text;
+// xid 0: outside of a block.
 func relationMessage(xid uint32, columns ...string) message {
 	m := message{'R'}
 	if xid != 0 {
@@ -466,9 +466,8 @@ func commitMessage(at uint64) message { return message{'C'}.u8(0).u64(at).u64(at
 
 // fed is what comes of messages, transaction by transaction, with the columns of
 // each row's table.
-func fed(t *testing.T, messages ...message) ([]string, error) {
+func (f *fixture) fed(t *testing.T, messages ...message) ([]string, error) {
 	t.Helper()
-	f := bare(t, dbtest.Postgres(t))
 	s, err := f.source.openSpool()
 	if err != nil {
 		t.Fatal(err)
@@ -496,6 +495,7 @@ func fed(t *testing.T, messages ...message) ([]string, error) {
 // The server sends a layout to all once, and to each streamed transaction once;
 // the one it sent last is what it goes by, whatever commits last.
 func TestLayoutOfAStreamedTransaction(t *testing.T) {
+	f := bare(t, dbtest.Postgres(t))
 	stop := message{'E'}
 	abort := func(xid, sub uint32) message { return message{'A'}.u32(xid).u32(sub) }
 	for name, c := range map[string]struct {
@@ -536,7 +536,7 @@ func TestLayoutOfAStreamedTransaction(t *testing.T) {
 			[]string{"0/64 a, b (1, 2)", "0/64 a, b (7, 8)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := fed(t, c.in...)
+			got, err := f.fed(t, c.in...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -546,6 +546,7 @@ func TestLayoutOfAStreamedTransaction(t *testing.T) {
 }
 
 func TestImpossibleStreamsAreCorrupt(t *testing.T) {
+	f := bare(t, dbtest.Postgres(t))
 	stop := message{'E'}
 	for name, in := range map[string][]message{
 		"a block goes on that never began":       {startMessage(1, 0)},
@@ -565,7 +566,7 @@ func TestImpossibleStreamsAreCorrupt(t *testing.T) {
 		"an empty message":          {startMessage(1, 1), {}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := fed(t, in...); fault.KindOf(err) != fault.Corrupt {
+			if _, err := f.fed(t, in...); fault.KindOf(err) != fault.Corrupt {
 				t.Errorf("got %v", err)
 			}
 		})
