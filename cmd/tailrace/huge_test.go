@@ -19,19 +19,32 @@ func TestHugeTransactionStaysSmall(t *testing.T) {
 		rows = 5_000_000
 	}
 	server := dbtest.Postgres(t)
+	type variant struct {
+		destination
+		streaming bool
+	}
+	var variants []variant
 	for _, d := range destinations(t, server) {
-		t.Run(d.kind, func(t *testing.T) {
+		variants = append(variants, variant{d, false})
+	}
+	for _, kind := range []string{"postgres", "duckdb"} {
+		if kind == "postgres" || os.Getenv("TAILRACE_SOAK") != "" {
+			variants = append(variants, variant{freshDestination(t, server, kind), true})
+		}
+	}
+	for _, d := range variants {
+		t.Run(fmt.Sprintf("%s streaming %v", d.kind, d.streaming), func(t *testing.T) {
 			source := server.Database(t)
 			server.Exec(t, source,
 				"create table huge(id bigint primary key, n int, note text, at timestamptz)",
 				"insert into huge select i, 0, 'before', now() from generate_series(1, 1000) i")
-			config := configure(t, "huge_"+d.kind, source, d, "flows: [{source: public.huge}, {source: public.huge, target: huge_history, stored_as_scd_type: 2}]")
+			config := configure(t, "huge_"+d.kind, lowMemory(source), d.destination, "flows: [{source: public.huge}, {source: public.huge, target: huge_history, stored_as_scd_type: 2}]")
 			must(t, "backfill", "-c", config)
 			server.Exec(t, source,
 				fmt.Sprintf("begin; insert into huge select i, i %% 7, md5(i::text), now() from generate_series(1001, %d) i; update huge set n = n + 1 where id <= 2000; delete from huge where id <= 100; commit", rows),
 				fmt.Sprintf("begin; insert into huge select i from generate_series(%d, %d) i; rollback", rows+1, rows+rows/10))
 			began := time.Now()
-			p := start(t, nil, "run", "-c", config, "--once")
+			p := start(t, []string{"TAILRACE_SOURCE_STREAMING=" + onOrOff(d.streaming)}, "run", "-c", config, "--once")
 			// Not the peak that wait4 reports: that counts the test's own memory between
 			// fork and exec.
 			peak := int64(0)
@@ -46,7 +59,11 @@ func TestHugeTransactionStaysSmall(t *testing.T) {
 			if code := p.wait(t, time.Second); code != 0 || peak == 0 {
 				t.Fatalf("exit %d, peak memory %d\n%s", code, peak, tail(p.output.String()))
 			}
-			t.Logf("%s: %d rows in one transaction: %.1f s, peak memory %d MiB", d.kind, rows, time.Since(began).Seconds(), peak)
+			streamed := server.Query(t, source, "select coalesce(sum(stream_txns), 0) > 0 from pg_replication_slots s join pg_stat_replication_slots using (slot_name) where s.database = current_database()")
+			if fmt.Sprint(streamed) != map[bool]string{false: "[f]", true: "[t]"}[d.streaming] {
+				t.Errorf("was it streamed: %v", streamed)
+			}
+			t.Logf("%s, streaming %v: %d rows in one transaction: %.1f s, peak memory %d MiB", d.kind, d.streaming, rows, time.Since(began).Seconds(), peak)
 			limit := int64(256)
 			if d.kind == "duckdb" {
 				// The engine's own limit, what it needs beside it, and what it keeps of an open

@@ -54,7 +54,8 @@ func newLogger(c *config.Config, w io.Writer) *slog.Logger {
 func (e *environment) openLog(context.Context) (source.Source, error) {
 	return sourcepg.New(sourcepg.Config{
 		DSN: e.Source.DSN.Reveal(), Pipeline: e.Pipeline,
-		Slot: e.Source.Slot, Publication: e.Source.Publication, Logger: e.log,
+		Slot: e.Source.Slot, Publication: e.Source.Publication,
+		Streaming: e.Source.Streams(), SpoolDir: e.Source.SpoolDir, SpoolMax: int64(e.Source.SpoolMax), Logger: e.log,
 	})
 }
 

@@ -47,6 +47,16 @@ type Source struct {
 	MaxTransactionBytes Bytes  `yaml:"max_transaction_bytes"`
 	MaxRetainedWAL      Bytes  `yaml:"max_retained_wal"`
 	OnLimit             string `yaml:"on_limit"`
+	Streaming           string `yaml:"streaming"`
+	SpoolDir            string `yaml:"spool_dir"`
+	SpoolMax            Bytes  `yaml:"spool_max"`
+}
+
+// Streams reports whether large transactions are received while they are open. A
+// publication of somebody else's may be altered inside one, of which a streaming server
+// then sends less than all, silently (docs/decisions/0012).
+func (s *Source) Streams() bool {
+	return s.Streaming == "on" || s.Streaming == "auto" && s.Publication == ""
 }
 
 // Destination is the database that receives.
@@ -136,7 +146,7 @@ type Column struct{ Name, Type string }
 // Default returns the configuration with every default.
 func Default() Config {
 	return Config{
-		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, OnLimit: "warn"},
+		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, OnLimit: "warn", Streaming: "auto", SpoolMax: 20 << 30},
 		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
 			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
 		}},
@@ -222,6 +232,10 @@ func (c *Config) Validate() error {
 		return bad("source.on_limit says what happens beyond source.max_retained_wal, which is not set: for instance 20GiB")
 	case c.Pprof && c.Listen == "":
 		return bad("pprof is served where `listen` says, which is empty")
+	case c.Source.Streaming != "auto" && c.Source.Streaming != "on" && c.Source.Streaming != "off":
+		return bad("source.streaming is auto, on or off, not %q", c.Source.Streaming)
+	case c.Source.SpoolMax < 16<<20:
+		return bad("source.spool_max is at least 16MiB")
 	case c.DrainMax <= 0 || c.RetryMax <= 0 || c.MaxLag <= 0:
 		return bad("drain_max, retry_max and max_lag are positive durations such as 10s")
 	case c.LogFormat != "text" && c.LogFormat != "json":

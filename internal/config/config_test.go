@@ -171,3 +171,18 @@ func TestSizes(t *testing.T) {
 		}
 	}
 }
+
+// A publication of somebody else's is read without streaming unless it is asked for.
+func TestWhenOpenTransactionsAreStreamed(t *testing.T) {
+	for _, c := range []struct {
+		streaming, publication string
+		want                   bool
+	}{
+		{"auto", "", true}, {"auto", "theirs", false}, {"on", "theirs", true}, {"off", "", false},
+	} {
+		s := Source{Streaming: c.streaming, Publication: c.publication}
+		if s.Streams() != c.want {
+			t.Errorf("%s with publication %q: %v", c.streaming, c.publication, !c.want)
+		}
+	}
+}

@@ -23,7 +23,8 @@ var leaves = []string{"internal/change", "internal/fault"}
 var allowed = map[string][]string{
 	"internal/change":   {},
 	"internal/fault":    {},
-	"source":            {},
+	"internal/spool":    {},
+	"source":            {"internal/spool"},
 	"hydrate":           {},
 	"scd":               {},
 	"checkpoint":        {},

@@ -32,6 +32,9 @@ func (s *Source) Check(ctx context.Context, followed []source.Followed) ([]sourc
 	if err != nil {
 		return nil, fmt.Errorf("check the source: %w", err)
 	}
+	if err := c.spool(); err != nil {
+		return nil, fmt.Errorf("check the source: %w", err)
+	}
 	if err := c.replication(ctx); err != nil {
 		return nil, fmt.Errorf("check the source: %w", err)
 	}
@@ -64,6 +67,18 @@ func (c *checker) refused(err error) error {
 		return nil
 	}
 	return err
+}
+
+// spool tries the folder for open transactions.
+func (c *checker) spool() error {
+	if !c.source.cfg.Streaming {
+		return nil
+	}
+	s, err := c.source.openSpool()
+	if err != nil {
+		return c.refused(err)
+	}
+	return s.Close()
 }
 
 // server looks at settings and free places.

@@ -19,6 +19,7 @@ import (
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
+	"tailrace/internal/spool"
 	"tailrace/source"
 	"tailrace/source/postgres/pgoutput"
 )
@@ -43,7 +44,9 @@ type follower struct {
 	status  *status
 	layouts layouts
 	build   builder
-	paced   *pacedConn // nil: not paced
+	streams streams
+	report  *pgconn.PgError // the server's error that has ended the stream
+	paced   *pacedConn      // nil: not paced
 	out     func(context.Context, *change.Segment) error
 
 	received atomic.Uint64
@@ -59,26 +62,48 @@ type follower struct {
 // Follow implements source.Source. It returns the context's error when that ends,
 // after telling the server what is confirmed.
 func (s *Source) Follow(ctx context.Context, from change.Position, o source.FollowOptions, out func(context.Context, *change.Segment) error) error {
-	if err := s.follow(ctx, from, o, out); err != nil {
-		if ctx.Err() != nil {
+	streaming := s.cfg.Streaming
+	for {
+		reached, cannotStream, err := s.follow(ctx, from, streaming, o, out)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
 			return ctx.Err()
+		case cannotStream:
+			s.log.Warn("the server cannot send a transaction while it is open: from here on each is read after its commit, until the next start", "position", reached, "error", err)
+			from, streaming = reached, false
+		default:
+			return fmt.Errorf("follow slot %s: %w", s.names.slot, err)
 		}
-		return fmt.Errorf("follow slot %s: %w", s.names.slot, err)
 	}
-	return nil
 }
 
-func (s *Source) follow(ctx context.Context, from change.Position, o source.FollowOptions, out func(context.Context, *change.Segment) error) error {
+// follow also returns how far it has handed on the log, and whether to read on from
+// there without streaming.
+func (s *Source) follow(ctx context.Context, from change.Position, streaming bool, o source.FollowOptions, out func(context.Context, *change.Segment) error) (reached change.Position, cannotStream bool, err error) {
 	distance, err := s.checkSlot(ctx, from)
 	if err != nil {
-		return err
+		return from, false, err
 	}
-	conn, paced, timeout, err := s.startReplication(ctx, from, o.Binary, distance)
+	var spooled *spool.Spool
+	if streaming {
+		if spooled, err = s.openSpool(); err != nil {
+			return from, false, err
+		}
+		defer func() {
+			if e := spooled.Close(); e != nil {
+				s.log.Warn("the spool of open transactions cannot be closed", "error", e)
+			}
+		}()
+	}
+	conn, paced, timeout, err := s.startReplication(ctx, from, streaming, o.Binary, distance)
 	if err != nil {
-		return err
+		return from, false, err
 	}
 	f := &follower{source: s, conn: conn, window: newWindow(conn), out: out,
 		layouts: layouts{known: map[uint32]*layout{}, names: map[uint32]string{}},
+		streams: streams{spool: spooled},
 		paced:   paced,
 		silence: min(max(s.silence, 2*timeout), 5*time.Minute),
 	}
@@ -111,10 +136,10 @@ func (s *Source) follow(ctx context.Context, from change.Position, o source.Foll
 	close(stop)
 	if e := <-stopped; e != nil {
 		conn.Close()
-		return fmt.Errorf("send the status: %w", e)
+		return from, false, fmt.Errorf("send the status: %w", e)
 	}
 	f.farewell()
-	return s.explainStream(ctx, err)
+	return change.LSN(f.received.Load()), streaming && f.cannotStream(), s.explainStream(ctx, err)
 }
 
 // checkSlot refuses a slot that cannot give everything from the position on, and
@@ -163,7 +188,7 @@ func (s *Source) checkSlot(ctx context.Context, from change.Position) (distance 
 
 // startReplication begins the stream and returns its connection, the paced socket
 // below it, if it is, and the server's patience with a silent client.
-func (s *Source) startReplication(ctx context.Context, from change.Position, binary bool, distance time.Duration) (net.Conn, *pacedConn, time.Duration, error) {
+func (s *Source) startReplication(ctx context.Context, from change.Position, streaming, binary bool, distance time.Duration) (net.Conn, *pacedConn, time.Duration, error) {
 	var paced *pacedConn
 	var wrap func(net.Conn) net.Conn
 	if canPace && distance <= nearby && !s.eager {
@@ -198,8 +223,12 @@ func (s *Source) startReplication(ctx context.Context, from change.Position, bin
 		closeSoon(pg)
 		return nil, nil, 0, fmt.Errorf("take over the connection: %w", err)
 	}
-	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (proto_version '1', publication_names %s",
-		ident(s.names.slot), from, literal(publicationList(s.names.publications())))
+	protocol := "proto_version '1'"
+	if streaming {
+		protocol = "proto_version '2', streaming 'on'"
+	}
+	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (%s, publication_names %s",
+		ident(s.names.slot), from, protocol, literal(publicationList(s.names.publications())))
 	if binary {
 		command += ", binary 'true'"
 	}
@@ -267,13 +296,8 @@ func (f *follower) run(ctx context.Context) error {
 			if err := f.take(ctx, kind, body); err != nil {
 				return err
 			}
-			if f.build.tooBig() {
-				f.build.piece()
-			}
-			if f.build.full() || f.build.cut && len(f.build.txs) > 0 {
-				if err := f.handOn(ctx, false); err != nil {
-					return err
-				}
+			if err := f.portion(ctx); err != nil {
+				return err
 			}
 		}
 		if err := f.handOn(ctx, f.quietDue()); err != nil {
@@ -281,11 +305,26 @@ func (f *follower) run(ctx context.Context) error {
 		}
 		if f.paced != nil {
 			f.paced.age = f.age()
+			if f.streams.xid != 0 { // nobody waits for these rows yet
+				f.paced.age = max(f.paced.age, behind)
+			}
 		}
 		if err := f.read(ctx); err != nil {
 			return err
 		}
 	}
+}
+
+// portion cuts an open transaction that is too large, and hands on what is
+// complete if it is enough or a piece.
+func (f *follower) portion(ctx context.Context) error {
+	if f.build.tooBig() {
+		f.build.piece()
+	}
+	if f.build.full() || f.build.cut && len(f.build.txs) > 0 {
+		return f.handOn(ctx, false)
+	}
+	return nil
 }
 
 // age is how long ago, by the server's clock, the newest transaction seen in this
@@ -369,6 +408,7 @@ func (f *follower) take(ctx context.Context, kind byte, body []byte) error {
 		}
 		report := pgconn.ErrorResponseToPgError(&r)
 		if kind == 'E' {
+			f.report = report
 			return report
 		}
 		if skippedPublication(report, f.source.names.publications()) {
@@ -390,13 +430,15 @@ func (f *follower) copyData(ctx context.Context, body []byte) error {
 		if len(body) < 25 {
 			return fault.Corrupted("the log has a message of %d bytes", len(body))
 		}
-		f.sent = int64(binary.BigEndian.Uint64(body[17:]))
+		if f.streams.xid == 0 {
+			f.sent = int64(binary.BigEndian.Uint64(body[17:]))
+		}
 		return f.logMessage(ctx, body[25:])
 	case pglogrepl.PrimaryKeepaliveMessageByteID: // end, the server's clock, whether to answer
 		if len(body) != 18 {
 			return fault.Corrupted("the log has a keepalive of %d bytes", len(body))
 		}
-		if !f.build.open {
+		if !f.build.open && f.streams.xid == 0 {
 			f.build.quietAt(binary.BigEndian.Uint64(body[1:]))
 			if f.age() >= behind {
 				f.urgent = true // what is gathered of the backlog need not wait for more
@@ -414,12 +456,50 @@ func (f *follower) copyData(ctx context.Context, body []byte) error {
 
 // logMessage takes one message of the plugin.
 func (f *follower) logMessage(ctx context.Context, data []byte) error {
+	if f.streams.xid != 0 && (len(data) == 0 || pgoutput.Kind(data[0]) != pgoutput.StreamStop) {
+		return f.spoolMessage(data)
+	}
 	m := &f.message
-	if err := pgoutput.Parse(data, m); err != nil {
-		return fault.Corrupted("read the log after %s: %v", change.LSN(f.build.end), err)
+	if err := f.parse(data); err != nil {
+		return err
 	}
 	b := &f.build
-	if m.Kind != pgoutput.Begin && m.Kind != pgoutput.Logical && !b.open {
+	switch m.Kind {
+	case pgoutput.Begin:
+		if b.open {
+			return fault.Corrupted("the log begins transaction %d inside transaction %d", m.XID, b.current.XID)
+		}
+		b.begin(m.LSN, m.XID, pgoutput.Instant(m.Time))
+		f.committed = m.Time
+	case pgoutput.Commit:
+		if !b.open || m.LSN != b.current.Begin.Offset || m.End <= m.LSN {
+			return fault.Corrupted("the log commits transaction %d at %s, but it began for a commit at %s", b.current.XID, change.LSN(m.LSN), b.current.Begin)
+		}
+		b.commit(m.End)
+		f.committed = m.Time
+	case pgoutput.StreamStart, pgoutput.StreamStop, pgoutput.StreamCommit, pgoutput.StreamAbort:
+		return f.stream(ctx)
+	default:
+		if m.Kind == pgoutput.Relation {
+			f.layouts.arrivals++
+		}
+		return f.content(ctx, data, f.layouts.arrivals)
+	}
+	return nil
+}
+
+func (f *follower) parse(data []byte) error {
+	if err := pgoutput.Parse(data, &f.message); err != nil {
+		return fault.Corrupted("read the log after %s: %v", change.LSN(f.build.end), err)
+	}
+	return nil
+}
+
+// content takes the parsed message data of the open transaction; arrival is the
+// number of a Relation message.
+func (f *follower) content(ctx context.Context, data []byte, arrival uint64) error {
+	m, b := &f.message, &f.build
+	if !b.open && m.Kind != pgoutput.Logical {
 		return fault.Corrupted("the log has a message of kind %q outside a transaction after %s", m.Kind, change.LSN(b.end))
 	}
 	switch m.Kind {
@@ -433,20 +513,8 @@ func (f *follower) logMessage(ctx context.Context, data []byte) error {
 			row = complete(row, m.Old)
 		}
 		b.add(change.Change{Op: change.Op(m.Kind), OldIsKey: m.OldIsKey, Table: t, Old: m.Old, New: row}, len(data)+frameBytes)
-	case pgoutput.Begin:
-		if b.open {
-			return fault.Corrupted("the log begins transaction %d inside transaction %d", m.XID, b.current.XID)
-		}
-		b.begin(m.LSN, m.XID, pgoutput.Instant(m.Time))
-		f.committed = m.Time
-	case pgoutput.Commit:
-		if m.LSN != b.current.Begin.Offset || m.End <= m.LSN {
-			return fault.Corrupted("the log commits transaction %d at %s, but it began for a commit at %s", b.current.XID, change.LSN(m.LSN), b.current.Begin)
-		}
-		b.commit(m.End)
-		f.committed = m.Time
 	case pgoutput.Relation:
-		return f.describe(ctx, data, &m.Layout)
+		return f.describe(ctx, data, &m.Layout, arrival)
 	case pgoutput.Type:
 		f.layouts.names[m.TypeID] = ident(m.Schema) + "." + ident(m.Name)
 	case pgoutput.Truncate:

@@ -40,7 +40,7 @@ func bare(t testing.TB, server *dbtest.Server, ddl ...string) *fixture {
 	name := server.DatabaseName(t)
 	f := &fixture{t: t, server: server, dsn: server.DSN(name)}
 	f.exec(ddl...)
-	f.source = newSource(t, Config{DSN: f.dsn, Pipeline: "p" + name})
+	f.source = newSource(t, Config{DSN: f.dsn, Pipeline: "p" + name, Streaming: true, SpoolDir: t.TempDir()})
 	return f
 }
 

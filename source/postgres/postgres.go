@@ -26,6 +26,9 @@ type Config struct {
 	Pipeline    string       // names the slot and the publications
 	Slot        string       // an existing slot to use as it is; empty: one of ours
 	Publication string       // an existing publication to use as it is; empty: two of ours
+	Streaming   bool         // large transactions are sent while they are open, and kept on disk until they commit
+	SpoolDir    string       // where; empty: tailrace_PIPELINE in the system's folder for temporary files
+	SpoolMax    int64        // bytes of them on disk at most; 0: 20 GiB
 	AppName     string       // application_name; empty: tailrace/PIPELINE
 	Logger      *slog.Logger // nil: slog.Default()
 }

@@ -13,17 +13,20 @@ import (
 	"tailrace/source/postgres/pgoutput"
 )
 
-// layouts are the relations that the log has described on one connection.
+// layouts are the relations that the log has described on one connection, to all
+// or to one transaction.
 type layouts struct {
-	known map[uint32]*layout
-	last  *layout           // the relation of the last row
-	names map[uint32]string // users' types that the log has named, for those gone from the catalogue
+	known    map[uint32]*layout
+	last     *layout           // the relation of the last row
+	names    map[uint32]string // users' types that the log has named, for those gone from the catalogue
+	arrivals uint64            // Relation messages so far, also of transactions that are open
 }
 
 // layout is a relation as the log describes it.
 type layout struct {
-	raw   []byte // the Relation message, to see whether another says anything new
-	table *change.Table
+	raw     []byte // the Relation message, to see whether another says anything new
+	table   *change.Table
+	arrival uint64 // of the newest message that said so
 }
 
 // find returns the table of a row and proves the width of its images.
@@ -50,8 +53,9 @@ const describePatience = 60 * time.Second
 // describe takes in a Relation message. The log repeats them freely; only one that
 // differs makes a new *change.Table. What the log does not say (how a type is
 // called and made, what may be null) comes from the catalogue as it is now.
-func (f *follower) describe(ctx context.Context, raw []byte, m *pgoutput.Layout) error {
+func (f *follower) describe(ctx context.Context, raw []byte, m *pgoutput.Layout, arrival uint64) error {
 	if known := f.layouts.known[m.ID]; known != nil && bytes.Equal(known.raw, raw) {
+		known.arrival = arrival
 		return nil
 	}
 	deadline := time.Now().Add(describePatience)
@@ -59,7 +63,7 @@ func (f *follower) describe(ctx context.Context, raw []byte, m *pgoutput.Layout)
 	for {
 		t, err := f.source.tableOf(ctx, m, f.layouts.names)
 		if err == nil {
-			l := &layout{raw: bytes.Clone(raw), table: t}
+			l := &layout{raw: bytes.Clone(raw), table: t, arrival: arrival}
 			f.layouts.known[m.ID], f.layouts.last = l, l
 			return nil
 		}

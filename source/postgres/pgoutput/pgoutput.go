@@ -1,15 +1,17 @@
 // Package pgoutput reads the messages of PostgreSQL's built-in logical decoding
 // plugin (documentation: "Logical Replication Message Formats"), protocol
-// version 1.
+// versions 1 and 2.
 //
 // A Message is filled anew by each Parse and shares the memory it was parsed
 // from, so nothing is allocated for a row. A tuple's bytes after its column count
 // are exactly a change.Row: it is walked once, to find its end and to prove it
 // well formed, and handed on as it is. No input makes Parse panic.
 //
-// Protocols 2 to 4 add messages (stream start, stop, commit, abort; two-phase)
-// and, inside streamed blocks only, a transaction id after the kind byte. A
-// connection that asks for protocol 1 never sees them: they are ErrUnknown here.
+// Protocol 2 adds messages around transactions that are sent while they are open,
+// in blocks (stream start, stop, commit, abort), and, inside these blocks only, a
+// transaction id after the kind byte, which Streamed takes out. Protocols 3 and 4
+// (two-phase, parallel streaming) are never asked for: what they add is ErrUnknown
+// here.
 package pgoutput
 
 import (
@@ -35,13 +37,18 @@ const (
 	Delete   Kind = 'D'
 	Truncate Kind = 'T'
 	Logical  Kind = 'M' // pg_logical_emit_message
+
+	StreamStart  Kind = 'S' // a block of a transaction that is open begins
+	StreamStop   Kind = 'E' // it ends
+	StreamCommit Kind = 'c' // outside of blocks: the transaction is whole
+	StreamAbort  Kind = 'A' // outside of blocks: it, or a subtransaction of it, is undone
 )
 
 // ErrMalformed says that bytes are not a message of their kind: cut off, too
 // long, or with an impossible value inside.
 var ErrMalformed = errors.New("malformed pgoutput message")
 
-// ErrUnknown says that a message is of a kind protocol 1 does not have.
+// ErrUnknown says that a message is of a kind protocol 2 does not have.
 var ErrUnknown = errors.New("unknown kind of pgoutput message")
 
 // Message is one message; which fields mean something depends on Kind.
@@ -49,12 +56,17 @@ type Message struct {
 	Kind Kind
 
 	// Begin: LSN is the final LSN (the start of the commit record), Time the commit's.
-	// Commit: LSN is the start and End the end of the commit record.
-	// Origin: LSN is the commit's on the origin. Logical: LSN is the message's own.
+	// Commit, StreamCommit: LSN is the start and End the end of the commit record.
+	// StreamStart, StreamCommit, StreamAbort: XID is the transaction's. Origin: LSN is the commit's on the origin. Logical: LSN is the message's own.
 	LSN  uint64
 	End  uint64
 	Time int64 // µs since 2000-01-01 UTC; see Instant
 	XID  uint32
+
+	// StreamAbort: what is undone: XID itself or a subtransaction of it.
+	SubXID uint32
+	// StreamStart: the transaction's first block.
+	First bool
 
 	// Insert, Update, Delete: the relation's OID and the row images. Old is nil if
 	// none was sent; OldIsKey says that it holds the identity columns only, with NULL
@@ -151,6 +163,15 @@ func Parse(data []byte, m *Message) error {
 	case Commit:
 		r.byte() // flags, unused
 		m.LSN, m.End, m.Time = r.uint64(), r.uint64(), int64(r.uint64())
+	case StreamStart:
+		m.XID, m.First = r.uint32(), r.byte() == 1
+	case StreamStop:
+	case StreamCommit:
+		m.XID = r.uint32()
+		r.byte() // flags, unused
+		m.LSN, m.End, m.Time = r.uint64(), r.uint64(), int64(r.uint64())
+	case StreamAbort:
+		m.XID, m.SubXID = r.uint32(), r.uint32()
 	case Origin:
 		m.LSN, m.Name = r.uint64(), string(r.text())
 	case Relation:
@@ -170,6 +191,27 @@ func Parse(data []byte, m *Message) error {
 		return fmt.Errorf("%w of kind %q, %d bytes", ErrMalformed, data[0], len(data))
 	}
 	return nil
+}
+
+// Streamed splits a message inside a block of an open transaction: the transaction
+// or subtransaction that it belongs to, and its body behind the kind and this id.
+// The kind's byte and the body are the message as Parse reads it. An Origin has no
+// id: xid is 0.
+func Streamed(data []byte) (xid uint32, body []byte, err error) {
+	if len(data) == 0 {
+		return 0, nil, fmt.Errorf("%w: empty", ErrMalformed)
+	}
+	switch Kind(data[0]) {
+	case Insert, Update, Delete, Truncate, Relation, Type, Logical:
+	case Origin:
+		return 0, data[1:], nil
+	default:
+		return 0, nil, fmt.Errorf("%w: %q inside a block of an open transaction", ErrUnknown, data[0])
+	}
+	if len(data) < 5 {
+		return 0, nil, fmt.Errorf("%w of kind %q, %d bytes", ErrMalformed, data[0], len(data))
+	}
+	return binary.BigEndian.Uint32(data[1:]), data[5:], nil
 }
 
 // reader takes fields off the front; after the first impossible one it is bad

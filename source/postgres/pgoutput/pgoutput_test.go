@@ -66,6 +66,11 @@ func samples() map[string]struct {
 		"delete by key":       {msg{'D'}.u32(16400).u8('K').row(3, r1), Message{Kind: Delete, Rel: 16400, Old: r1, OldCols: 3, OldIsKey: true}},
 		"delete by old row":   {msg{'D'}.u32(16400).u8('O').row(3, r1), Message{Kind: Delete, Rel: 16400, Old: r1, OldCols: 3}},
 		"truncate":            {msg{'T'}.u32(2).u8(3).u32(16400).u32(16410), Message{Kind: Truncate, Rels: []uint32{16400, 16410}, Cascade: true, RestartIdentity: true}},
+		"stream start":        {msg{'S'}.u32(9).u8(1), Message{Kind: StreamStart, XID: 9, First: true}},
+		"stream goes on":      {msg{'S'}.u32(9).u8(0), Message{Kind: StreamStart, XID: 9}},
+		"stream stop":         {msg{'E'}, Message{Kind: StreamStop}},
+		"stream commit":       {msg{'c'}.u32(9).u8(0).u64(7).u64(8).u64(5), Message{Kind: StreamCommit, XID: 9, LSN: 7, End: 8, Time: 5}},
+		"stream abort":        {msg{'A'}.u32(9).u32(11), Message{Kind: StreamAbort, XID: 9, SubXID: 11}},
 		"logical message":     {msg{'M'}.u8(1).u64(11).str("app").u32(3).u8(1).u8(2).u8(3), Message{Kind: Logical, Transactional: true, LSN: 11, Prefix: "app", Content: []byte{1, 2, 3}}},
 	}
 }
@@ -100,8 +105,39 @@ func TestParseRefusesEveryCutAndEverySurplus(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatProtocol1DoesNotHave(t *testing.T) {
-	for _, kind := range []byte("SEcAbPKrp\x00") {
+// A message inside a block of an open transaction is the same message with an id
+// behind its kind.
+func TestStreamedTakesTheIDOutOfEveryMessage(t *testing.T) {
+	for name, s := range samples() {
+		in := append(msg{s.data[0]}.u32(77), s.data[1:]...)
+		wantXID := uint32(77)
+		switch s.want.Kind {
+		case Origin:
+			in, wantXID = s.data, 0
+		case Begin, Commit, StreamStart, StreamStop, StreamCommit, StreamAbort:
+			if _, _, err := Streamed(in); !errors.Is(err, ErrUnknown) {
+				t.Errorf("%s inside a block: %v", name, err)
+			}
+			continue
+		}
+		xid, body, err := Streamed(in)
+		if err != nil || xid != wantXID || string(body) != string(s.data[1:]) {
+			t.Errorf("%s: xid %d, body %q, %v", name, xid, body, err)
+		}
+		var got Message
+		if err := Parse(append([]byte{in[0]}, body...), &got); err != nil || !reflect.DeepEqual(got, s.want) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+		for n := range 5 {
+			if _, _, err := Streamed(in[:min(n, len(in))]); err == nil && s.want.Kind != Origin {
+				t.Errorf("%s cut to %d bytes was accepted", name, n)
+			}
+		}
+	}
+}
+
+func TestParseRefusesWhatProtocol2DoesNotHave(t *testing.T) {
+	for _, kind := range []byte("bPKrp\x00") {
 		if err := Parse([]byte{kind, 0, 0, 0, 0}, new(Message)); !errors.Is(err, ErrUnknown) {
 			t.Errorf("kind %q: %v", kind, err)
 		}
@@ -136,23 +172,31 @@ func TestInstantIsTheServersTime(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range samples() {
 		f.Add([]byte(s.data))
+		f.Add([]byte(append(msg{s.data[0]}.u32(77), s.data[1:]...)))
 	}
 	f.Add([]byte{'I', 0, 0, 0, 1, 'N', 0xff, 0xff, 't', 0xff, 0xff, 0xff, 0xff})
 	f.Add([]byte{'T', 0xff, 0xff, 0xff, 0xff, 0})
 	f.Add([]byte{'R', 0, 0, 0, 1, 'a', 0, 'b', 0, 'd', 0xff, 0xff})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var m Message
-		if err := Parse(data, &m); err != nil {
-			return
-		}
-		switch m.Kind {
-		case Insert, Update, Delete:
-			if _, err := m.New.Values(nil, m.NewCols); err != nil {
-				t.Fatalf("new row: %v", err)
-			}
-			if _, err := m.Old.Values(nil, m.OldCols); err != nil {
-				t.Fatalf("old row: %v", err)
-			}
+		walk(t, data)
+		if _, body, err := Streamed(data); err == nil {
+			walk(t, append([]byte{data[0]}, body...)) // as it is read back
 		}
 	})
+}
+
+func walk(t *testing.T, data []byte) {
+	var m Message
+	if err := Parse(data, &m); err != nil {
+		return
+	}
+	switch m.Kind {
+	case Insert, Update, Delete:
+		if _, err := m.New.Values(nil, m.NewCols); err != nil {
+			t.Fatalf("new row: %v", err)
+		}
+		if _, err := m.Old.Values(nil, m.OldCols); err != nil {
+			t.Fatalf("old row: %v", err)
+		}
+	}
 }
