@@ -180,7 +180,7 @@ func TestWhenOpenTransactionsAreStreamed(t *testing.T) {
 	}{
 		{"auto", "", true}, {"auto", "theirs", false}, {"on", "theirs", true}, {"off", "", false},
 	} {
-		s := Source{Streaming: c.streaming, Publication: c.publication}
+		s := config.Source{Streaming: c.streaming, Publication: c.publication}
 		if s.Streams() != c.want {
 			t.Errorf("%s with publication %q: %v", c.streaming, c.publication, !c.want)
 		}
