@@ -246,7 +246,7 @@ flows:
 		r.same(t)
 		r.put(t, "feed/3.csv", "k,v,n", "3,c,1")
 		out := r.same(t) // which takes no file
-		contains(t, out, "feed: not compared")
+		contains(t, out, "feed: 0 differences of 2 rows")
 		r.holds(t, "feed", []string{"k", "v"}, "1 a", "2 b")
 		contains(t, r.must(t, "plan"), "files are only read", "feed -> ", "-- then: follow")
 		contains(t, r.must(t, "check"), "nothing blocks")

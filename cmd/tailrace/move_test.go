@@ -64,8 +64,8 @@ func TestATargetMovesToTheSequenceOfPositions(t *testing.T) {
 			r.once(t)
 			r.equalRows(t, "t", all)
 		}
-		contains(t, r.must(t, "verify"), "differences of", "keys compared with the remembered events")
-		contains(t, r.must(t, "explain", "--flow", "t", "--key", "1"), "its row is shown", "first copy at")
+		contains(t, r.must(t, "verify"), "differences of", "keys and columns compared with the remembered events")
+		contains(t, r.must(t, "explain", "--flow", "t", "--key", "1"), "a row is shown", "first copy at")
 		r.must(t, "status", "--check")
 
 		// And not back.
