@@ -300,11 +300,16 @@ func (a *app) printStatus(st *status) {
 		}
 		w.Flush()
 	}
-	if len(st.Flows) > 0 {
+	// The only flow into a target stands where its target does.
+	flows := slices.DeleteFunc(slices.Clone(st.Flows), func(f flowStatus) bool {
+		others := func(o flowStatus) bool { return o.Target == f.Target && o.Flow != f.Flow }
+		return !slices.ContainsFunc(st.Flows, others) && f.Phase != string(checkpoint.Left)
+	})
+	if len(flows) > 0 {
 		fmt.Fprintln(a.out)
 		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
 		fmt.Fprintln(w, "FLOW\tINTO\tFROM\tPHASE\tSINCE")
-		for _, f := range st.Flows {
+		for _, f := range flows {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", oneLine(f.Flow), f.Target, dash(f.Source), f.Phase, f.Since)
 		}
 		w.Flush()
