@@ -32,11 +32,12 @@ var allowed = map[string][]string{
 	"internal/expr":     {},
 	"internal/config":   {"internal/flow"},
 	"internal/pipeline": {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow", "internal/expr"},
+	"internal/control":  {"sink"},
 	"internal/dbtest":   {},
 	"internal/sim":      {"source", "scd", "sink", "checkpoint"},
 	"internal/house":    {},
 	// The door may import everything.
-	"cmd":   {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow", "internal/config", "internal/pipeline", "internal/dbtest"},
+	"cmd":   {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow", "internal/config", "internal/control", "internal/pipeline", "internal/dbtest"},
 	"bench": {"internal/dbtest"},
 }
 
