@@ -148,6 +148,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 	})
 	g.Go(func() error {
 		err := f.loop(stop, work)
+		s.halfway = f.open
 		close(f.done)
 		if err != nil && !errors.Is(err, errReached) {
 			return err

@@ -42,6 +42,11 @@ type Config struct {
 	RetryMax   time.Duration // how long transient faults are retried since it last worked
 	WaitOwner  time.Duration // how long to wait for an owner on another host to become stale
 
+	// Attend, if not nil, runs beside each session from the moment the pipeline is owned
+	// until ctx ends, and answers those who ask; it makes the run a daemon, which rests
+	// while the pipeline is paused. Without it a paused pipeline is refused.
+	Attend func(ctx context.Context, dst sink.Writer, hold *Hold) error
+
 	Log      *slog.Logger
 	Progress hydrate.Progress
 	Stats    *Stats
@@ -83,7 +88,7 @@ func Run(ctx context.Context, c Config, m Mode) error {
 	var worked time.Time // when it last worked; zero: never
 	overwrite := m.Overwrite
 	for {
-		s := &session{Config: c, mode: m, worked: &worked}
+		s := &session{Config: c, mode: m, worked: &worked, hold: newHold()}
 		s.mode.Overwrite = overwrite
 		s.overwriteDone = func() { overwrite = false }
 		err := s.run(ctx)
@@ -92,6 +97,8 @@ func Run(ctx context.Context, c Config, m Mode) error {
 			return nil
 		case ctx.Err() != nil && errors.Is(err, context.Canceled):
 			return nil
+		case errors.Is(err, errAnew):
+			continue
 		case fault.KindOf(err) != fault.Transient || errors.Is(err, fault.ErrOwned):
 			return err
 		}
@@ -125,6 +132,8 @@ type session struct {
 	overwriteDone func()
 	worked        *time.Time
 	progressed    bool
+	hold          *Hold
+	halfway       bool // follow ended with a source transaction half written (pieces)
 
 	src    source.Source
 	dst    sink.Writer
@@ -160,8 +169,13 @@ func (s *session) run(ctx context.Context) (err error) {
 	g.Go(func() error { return s.heartbeat(work, done) })
 	g.Go(func() error {
 		defer close(done)
-		return s.walk(ctx, work)
+		return s.walks(ctx, work)
 	})
+	if s.Attend != nil {
+		attending, cancel := context.WithCancel(work)
+		go func() { <-done; cancel() }()
+		g.Go(func() error { return s.Attend(attending, s.dst, s.hold) })
+	}
 	return g.Wait()
 }
 
@@ -189,6 +203,9 @@ func (s *session) heartbeat(ctx context.Context, done <-chan struct{}) error {
 		case <-tick.C:
 			if err := s.dst.Heartbeat(ctx); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("renew ownership: %w", err)
+			}
+			if err := s.lookAtPause(ctx); err != nil && ctx.Err() == nil {
+				return err
 			}
 		}
 	}
@@ -259,7 +276,15 @@ func (s *session) walk(stop, work context.Context) error {
 			return fmt.Errorf("read the source's position: %w", err)
 		}
 	}
-	return s.follow(stop, work, until, false)
+	read, cancelRead := s.hold.until(stop)
+	defer cancelRead()
+	if err := s.follow(read, work, until, false); err != nil {
+		return err
+	}
+	if read.Err() != nil && stop.Err() == nil {
+		return errPaused
+	}
+	return nil
 }
 
 // followToSnapshot stops the mark exactly at a snapshot's position.
