@@ -251,6 +251,7 @@ func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error 
 			}
 			return f.reach(ctx, f.until)
 		}
+		f.bytes += perTx // first, because a piece is written at once: full while open would never end
 		if !tx.First || !tx.Last {
 			if err := f.piece(ctx, tx); err != nil {
 				return err
@@ -272,7 +273,6 @@ func (f *follower) gather(stop, ctx context.Context, seg *change.Segment) error 
 				f.txs++
 			}
 		}
-		f.bytes += perTx
 		if f.full() && !f.open {
 			if err := f.flush(ctx); err != nil {
 				return err
