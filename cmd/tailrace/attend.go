@@ -78,32 +78,40 @@ func (e *environment) spoolFolder(dst sink.Embedded) string {
 // pauseKinds hold the pipeline and let it go on. What they write down is obeyed also by
 // a daemon that never hears of the request.
 func pauseKinds(dst sink.Writer, pauses sink.Pauses, hold *pipeline.Hold) []control.Kind {
-	set := func(ctx context.Context, p sink.Pause) (sink.Pause, error) {
+	set := func(ctx context.Context, p sink.Pause) error {
 		ctx = context.WithoutCancel(ctx) // breaking a statement off would cost the session
 		if err := pauses.SetPause(ctx, p); err != nil {
-			return p, err
+			return err
 		}
 		p, err := pauses.Paused(ctx)
 		if err == nil {
 			hold.Set(p)
 		}
-		return p, err
+		return err
 	}
 	return []control.Kind{
-		{Name: kindPause, Again: true, Do: func(ctx context.Context, r control.Request, _ control.Rows) (string, error) {
-			if _, err := set(ctx, sink.Pause{Since: time.Now(), By: r.By}); err != nil {
-				return "", err
-			}
-			if err := hold.Rested(ctx); err != nil {
-				return "", err
-			}
-			mark, err := dst.State(context.WithoutCancel(ctx))
-			return fmt.Sprintf("paused at %s; `tailrace resume` lets it go on", mark.Position), err
-		}},
-		{Name: kindResume, Again: true, Do: func(ctx context.Context, _ control.Request, _ control.Rows) (string, error) {
-			_, err := set(ctx, sink.Pause{})
-			return "resumed", err
-		}},
+		{
+			Name: kindPause, Again: true,
+			Begin: func(ctx context.Context, r control.Request) error {
+				return set(ctx, sink.Pause{Since: time.Now(), By: r.By})
+			},
+			Do: func(ctx context.Context, r control.Request, _ control.Rows) (string, error) {
+				rests, err := hold.Rested(ctx)
+				if err != nil {
+					return "", err
+				}
+				if !rests {
+					return "", fault.Refuse("ask again if it is still wanted", "somebody resumed it before it rested")
+				}
+				mark, err := dst.State(context.WithoutCancel(ctx))
+				return fmt.Sprintf("paused at %s; `tailrace resume` lets it go on", mark.Position), err
+			},
+		},
+		{
+			Name: kindResume, Again: true,
+			Begin: func(ctx context.Context, _ control.Request) error { return set(ctx, sink.Pause{}) },
+			Do:    func(context.Context, control.Request, control.Rows) (string, error) { return "resumed", nil },
+		},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/user"
 	"slices"
+	"sync"
 	"time"
 
 	"tailrace/internal/fault"
@@ -51,6 +52,10 @@ type Kind struct {
 	// AtOnce is how many of the kind are carried out at once; 0: any number.
 	AtOnce int
 
+	// Begin, if not nil, does the part that must be done in the order of asking; it is
+	// short. Do follows, beside what was asked earlier.
+	Begin func(ctx context.Context, r Request) error
+
 	// Do carries the request out and returns what to tell the asker. rows takes a
 	// table's rows, first its header, nil for NULL; it may be called where a request
 	// can have a table as its answer, which is on the socket alone.
@@ -64,6 +69,7 @@ type Rows func(cells []*string) error
 type Desk struct {
 	kinds []Kind
 	slots map[string]chan struct{}
+	order sync.Mutex
 }
 
 // NewDesk makes a desk for the kinds.
@@ -85,7 +91,18 @@ func (d *Desk) kind(name string) (Kind, bool) {
 	return d.kinds[i], true
 }
 
-// do carries a request out. Its error is for the asker.
+// begin does what must be done in the order of asking.
+func (d *Desk) begin(ctx context.Context, r Request) error {
+	k, _ := d.kind(r.Kind)
+	if k.Begin == nil {
+		return nil
+	}
+	d.order.Lock()
+	defer d.order.Unlock()
+	return k.Begin(ctx, r)
+}
+
+// do carries a request out that has begun. Its error is for the asker.
 func (d *Desk) do(ctx context.Context, r Request, rows Rows) (string, error) {
 	k, known := d.kind(r.Kind)
 	if !known {

@@ -40,10 +40,15 @@ func Poll(ctx context.Context, book sink.Requests, d *Desk, log *slog.Logger) er
 		}
 		for _, r := range list {
 			log.Debug("request", "kind", r.Kind, "id", r.ID, "by", r.By)
+			asked := Request{ID: strconv.FormatInt(r.ID, 10), Kind: r.Kind, Argument: r.Argument, By: r.By, At: r.At}
+			begun := d.begin(ctx, asked)
 			running.Add(1)
 			go func() {
 				defer running.Done()
-				text, err := d.do(ctx, Request{ID: strconv.FormatInt(r.ID, 10), Kind: r.Kind, Argument: r.Argument, By: r.By, At: r.At}, noRows)
+				text, err := "", begun
+				if err == nil {
+					text, err = d.do(ctx, asked, noRows)
+				}
 				if ctx.Err() != nil {
 					return // taken and not finished: the next one decides
 				}

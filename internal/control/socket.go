@@ -157,7 +157,10 @@ func (s Socket) attend(ctx context.Context, d *Desk, conn *net.UnixConn) {
 			return err
 		})
 	}()
-	text, err := d.do(doing, r, out.row)
+	text, err := "", d.begin(doing, r)
+	if err == nil {
+		text, err = d.do(doing, r, out.row)
+	}
 	if ctx.Err() != nil { // the daemon ends, or begins anew: the asker finds out by the silence
 		out.end(nil, true)
 	} else {

@@ -43,17 +43,17 @@ func (h *Hold) look() (p sink.Pause, resting bool, changed <-chan struct{}) {
 	return h.pause, h.resting, h.changed
 }
 
-// Rested waits until the pipeline rests, or the pause has ended.
-func (h *Hold) Rested(ctx context.Context) error {
+// Rested waits until the pipeline rests; false: the pause has ended instead.
+func (h *Hold) Rested(ctx context.Context) (bool, error) {
 	for {
 		p, resting, changed := h.look()
 		if p.IsZero() || resting {
-			return nil
+			return !p.IsZero(), nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 }
