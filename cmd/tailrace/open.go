@@ -191,4 +191,10 @@ func untilSignal(ctx context.Context, log *slog.Logger) (context.Context, func()
 	}
 }
 
+// untilInterrupt returns a context that ends at the first SIGINT or SIGTERM: an asker
+// leaves, what it has asked for goes on.
+func untilInterrupt(ctx context.Context) (context.Context, func()) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
 var errNoDuckDB = fault.Badly("this build has no DuckDB (build tag noduckdb); use destination.kind: postgres or another build")

@@ -58,6 +58,9 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 	}
 	cfg.WaitOwner = wait
 	boundMemory(env.Config)
+	if !mode.Once && !mode.CopyOnly {
+		cfg.Attend = env.attend
+	}
 	ctx, done := untilSignal(cmd.Context(), env.log)
 	defer done()
 	stopReport := p.report(reportEvery)

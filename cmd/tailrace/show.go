@@ -81,8 +81,13 @@ type printer struct {
 	format string
 	w      io.Writer
 	table  *tabwriter.Writer
+	rows   int
 	header []string
 }
+
+// alignedRows is how many rows of a table share their columns' widths: they wait in
+// memory for each other.
+const alignedRows = 10_000
 
 func newPrinter(format string, w io.Writer) *printer {
 	return &printer{format: format, w: w, table: tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)}
@@ -141,8 +146,13 @@ func (p *printer) row(cells []*string) error {
 			fields[i] = strings.NewReplacer("\t", `\t`, "\n", `\n`, "\r", `\r`).Replace(*c)
 		}
 	}
-	_, err := fmt.Fprintln(p.table, strings.Join(fields, "\t"))
-	return err
+	if _, err := fmt.Fprintln(p.table, strings.Join(fields, "\t")); err != nil {
+		return err
+	}
+	if p.rows++; p.rows%alignedRows == 0 {
+		return p.table.Flush()
+	}
+	return nil
 }
 
 func (p *printer) end() error { return p.table.Flush() }

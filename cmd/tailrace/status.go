@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"tailrace/checkpoint"
+	"tailrace/internal/control"
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
 	"tailrace/internal/pipeline"
@@ -23,6 +25,7 @@ import (
 type status struct {
 	Pipeline    string           `json:"pipeline"`
 	Phase       string           `json:"phase"`
+	Paused      *pauseStatus     `json:"paused,omitempty"`
 	Position    string           `json:"position"`
 	CommitTime  *time.Time       `json:"commit_time,omitempty"`
 	Source      *sourceStatus    `json:"source,omitempty"`
@@ -35,6 +38,11 @@ type status struct {
 	Sequenced   []memoryStatus   `json:"sequenced"`  // targets of flows with sequence_by
 	Quarantine  map[string]int64 `json:"quarantine"` // events set aside and not resolved, by flow
 	Problems    []string         `json:"problems"`   // what makes --check exit 1
+}
+
+type pauseStatus struct {
+	Since time.Time `json:"since"`
+	By    string    `json:"by"`
 }
 
 type sourceStatus struct {
@@ -131,6 +139,24 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 		return nil, fmt.Errorf("open the destination: %w", err)
 	}
 	defer dst.Close(ctx)
+	if embedded, ok := dst.(sink.Embedded); ok { // a daemon that has the file open answers for it
+		r := control.Request{Kind: kindStatus, By: control.Me(), Limit: statusMost}
+		text, err := control.Ask(ctx, embedded.Path(), r, nil)
+		if !errors.Is(err, control.ErrNobody) {
+			st := &status{}
+			if err == nil {
+				err = json.Unmarshal([]byte(text), st)
+			}
+			return st, err
+		}
+	}
+	return e.statusOf(ctx, dst)
+}
+
+// statusMost is how long a daemon may take to look at both sides.
+const statusMost = time.Minute
+
+func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, error) {
 	mark, err := dst.State(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
@@ -142,6 +168,15 @@ func (e *environment) status(ctx context.Context) (*status, error) {
 	}
 	if !mark.CommitTime.IsZero() {
 		st.CommitTime = &mark.CommitTime
+	}
+	if pauses, ok := dst.(sink.Pauses); ok {
+		p, err := pauses.Paused(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("read whether the pipeline is paused: %w", err)
+		}
+		if !p.IsZero() {
+			st.Paused = &pauseStatus{p.Since, p.By}
+		}
 	}
 	for _, t := range mark.Tables {
 		st.Tables = append(st.Tables, tableStatus{Target: t.Target.String(), Source: t.Source.String(), Phase: string(t.Phase), Since: t.Since.String(), Reason: t.Reason})
@@ -270,6 +305,9 @@ func (e *environment) sourceState(ctx context.Context) (state source.State, boun
 func (a *app) printStatus(st *status) {
 	w := tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "pipeline\t%s (%s)\n", st.Pipeline, st.Phase)
+	if p := st.Paused; p != nil {
+		fmt.Fprintf(w, "paused\tsince %s, by %s; `tailrace resume` lets it go on\n", p.Since.UTC().Format(time.RFC3339), p.By)
+	}
 	at := st.Position
 	if st.CommitTime != nil {
 		at += ", newest applied commit " + st.CommitTime.UTC().Format(time.RFC3339Nano)

@@ -74,6 +74,8 @@ type DuckDB struct {
 	CheckpointThreshold Bytes  `yaml:"checkpoint_threshold"`
 	TempDirectory       string `yaml:"temp_directory"`
 	PrimaryKey          bool   `yaml:"primary_key"`
+
+	SnapshotEvery time.Duration `yaml:"snapshot_every"` // 0: never
 }
 
 // Hydrate tunes the copy.
@@ -214,6 +216,8 @@ func (c *Config) Validate() error {
 		return bad("destination.kind %q is not known; it is duckdb or postgres", c.Destination.Kind)
 	case c.Destination.Kind == "duckdb" && c.Destination.DSN == "":
 		return bad("`destination.dsn` is missing: the path of the DuckDB file, such as shop.duckdb")
+	case c.Destination.DuckDB.SnapshotEvery != 0 && c.Destination.DuckDB.SnapshotEvery < time.Minute:
+		return bad("destination.duckdb.snapshot_every is at least 60s, or 0 for none")
 	case len(c.Flows) == 0:
 		return bad("`flows` is empty: add at least `- source: public.*`")
 	case c.Hydrate.Workers < 1 || c.Hydrate.Workers > 64:

@@ -187,6 +187,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 	}
 	g.Go(func() error {
 		err := f.loop(stop, work)
+		s.halfway = f.open
 		if err == nil || errors.Is(err, errReached) {
 			if e := f.seal(work); e != nil {
 				err = e
@@ -297,6 +298,7 @@ func (f *follower) gather(stop, ctx context.Context, seg item) error {
 			}
 			return f.reach(ctx, f.until)
 		}
+		f.bytes += perTx // first, because a piece is written at once: full while open would never end
 		if !tx.First || !tx.Last || !beside && f.empties(tx) {
 			if err := f.piece(ctx, tx, seg.from); err != nil {
 				return err
@@ -310,7 +312,6 @@ func (f *follower) gather(stop, ctx context.Context, seg item) error {
 				f.drained = true // the point behind the last file that was there
 			}
 		}
-		f.bytes += perTx
 		if f.full() && !f.open {
 			if err := f.flush(ctx); err != nil {
 				return err

@@ -48,6 +48,11 @@ type Config struct {
 	Retention  Retention     // what the source may keep for us
 	WaitOwner  time.Duration // how long to wait for an owner on another host to become stale
 
+	// Attend, if not nil, runs beside each session from the moment the pipeline is owned
+	// until ctx ends, and answers those who ask; it makes the run a daemon, which rests
+	// while the pipeline is paused. Without it a paused pipeline is refused.
+	Attend func(ctx context.Context, dst sink.Writer, hold *Hold) error
+
 	Log      *slog.Logger
 	Progress hydrate.Progress
 	Stats    *Stats
@@ -90,7 +95,7 @@ func Run(ctx context.Context, c Config, m Mode) error {
 	overwrite := m.Overwrite
 	var toPark []*parking
 	for {
-		s := &session{Config: c, mode: m, worked: &worked, toPark: &toPark}
+		s := &session{Config: c, mode: m, worked: &worked, toPark: &toPark, hold: newHold()}
 		s.mode.Overwrite = overwrite
 		s.overwriteDone = func() { overwrite = false }
 		err := s.run(ctx)
@@ -103,6 +108,8 @@ func Run(ctx context.Context, c Config, m Mode) error {
 			return nil
 		case ctx.Err() != nil && errors.Is(err, context.Canceled):
 			return nil
+		case errors.Is(err, errAnew):
+			continue
 		case fault.KindOf(err) != fault.Transient || errors.Is(err, fault.ErrOwned):
 			return err
 		}
@@ -140,6 +147,8 @@ type session struct {
 	worked        *time.Time
 	toPark        *[]*parking // targets that ended the sessions before
 	progressed    bool
+	hold          *Hold
+	halfway       bool // follow ended with a source transaction half written (pieces)
 
 	src    source.Source // the log; of a pipeline without one, the files
 	files  source.Source // the relations of files: beside src, or src itself; nil: none
@@ -186,8 +195,13 @@ func (s *session) run(ctx context.Context) (err error) {
 	g.Go(func() error { return s.heartbeat(work, done) })
 	g.Go(func() error {
 		defer close(done)
-		return s.walk(ctx, work)
+		return s.walks(ctx, work)
 	})
+	if s.Attend != nil {
+		attending, cancel := context.WithCancel(work)
+		go func() { <-done; cancel() }()
+		g.Go(func() error { return s.Attend(attending, s.dst, s.hold) })
+	}
 	return g.Wait()
 }
 
@@ -215,6 +229,9 @@ func (s *session) heartbeat(ctx context.Context, done <-chan struct{}) error {
 		case <-tick.C:
 			if err := s.dst.Heartbeat(ctx); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("renew ownership: %w", err)
+			}
+			if err := s.lookAtPause(ctx); err != nil && ctx.Err() == nil {
+				return err
 			}
 		}
 	}
@@ -285,7 +302,15 @@ func (s *session) walk(stop, work context.Context) error {
 			return fmt.Errorf("read the source's position: %w", err)
 		}
 	}
-	return s.follow(stop, work, until, false)
+	read, cancelRead := s.hold.until(stop)
+	defer cancelRead()
+	if err := s.follow(read, work, until, false); err != nil {
+		return err
+	}
+	if read.Err() != nil && stop.Err() == nil {
+		return errPaused
+	}
+	return nil
 }
 
 // followToSnapshot stops the mark exactly at a snapshot's position.

@@ -20,6 +20,7 @@ type applier struct {
 	w        *Writer
 	conn     *conn
 	open     bool           // a transaction is open
+	turn     bool           // it is this one's turn to write
 	began    int64          // Writer.changed when it began
 	inPieces bool           // of one source transaction that comes in pieces
 	undo     map[string]int // type 2 targets with an undo table, by name
@@ -135,6 +136,7 @@ func (w *Writer) commit(ctx context.Context, b *sink.Batch) error {
 		return err
 	}
 	w.commitTime, a.open = at, false
+	a.endTurn()
 	if !a.inPieces || len(b.Live) == 0 {
 		return nil
 	}
@@ -142,6 +144,14 @@ func (w *Writer) commit(ctx context.Context, b *sink.Batch) error {
 	// copy ended meanwhile. Should we die here, the table is still catching at a
 	// mark that has reached it, which the next start finds.
 	return inTransaction(ctx, a.conn, func() error { return w.setAllLive(ctx, a.conn, b.Live) })
+}
+
+// endTurn lets a snapshot in.
+func (a *applier) endTurn() {
+	if a.turn {
+		a.turn = false
+		<-a.w.turn
+	}
 }
 
 func (w *Writer) setAllLive(ctx context.Context, c *conn, names []change.Name) error {
@@ -173,6 +183,12 @@ func (a *applier) begin(ctx context.Context, w *Writer, more bool) error {
 	}
 	if err := w.roomLeft(); err != nil {
 		return err
+	}
+	select {
+	case w.turn <- struct{}{}:
+		a.turn = true
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	a.began = w.changed.Load()
 	if _, err := a.conn.exec(ctx, "BEGIN"); err != nil {
@@ -218,6 +234,7 @@ func (w *Writer) abandon() {
 		_, _ = a.conn.exec(context.Background(), "ROLLBACK")
 		a.open = false
 	}
+	a.endTurn()
 	a.conn.close()
 	a.conn = nil
 }

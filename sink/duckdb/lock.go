@@ -195,6 +195,16 @@ func (w *Writer) ownedBy() error {
 		Remedy: "one process owns a DuckDB file for life: ask that process, read a snapshot file, or stop it first"}
 }
 
+// heldBy is the error for a lock that cannot be had: a reader goes away by itself, an
+// owner does not.
+func (w *Writer) heldBy() error {
+	if lock, err := shareLock(w.lockPath()); err == nil {
+		lock.release()
+		return fault.Retry(nil, "open %s: other commands are reading it", w.cfg.Path)
+	}
+	return w.ownedBy()
+}
+
 // emptyTempDir removes what a killed process left: the engine's spill files,
 // and nothing else.
 func emptyTempDir(dir string) error {

@@ -232,12 +232,17 @@ func (c *conn) query(ctx context.Context, text string, args ...any) (*rows, erro
 	if err != nil {
 		return nil, err
 	}
-	r := &rows{conn: c, ctx: ctx, stmt: s}
+	return s.query(ctx, args...)
+}
+
+// query runs the statement, which the rows own from then on.
+func (s *statement) query(ctx context.Context, args ...any) (*rows, error) {
+	r := &rows{conn: s.conn, ctx: ctx, stmt: s}
 	if err := s.bind(args); err != nil {
 		r.close()
 		return nil, err
 	}
-	err = c.interruptible(ctx, func() error {
+	err := s.conn.interruptible(ctx, func() error {
 		if bindings.ExecutePreparedStreaming(s.handle, &r.res) == mapping.StateError {
 			return &engine.Error{Type: engine.ErrorType(mapping.ResultErrorType(&r.res)), Msg: mapping.ResultError(&r.res)}
 		}
@@ -296,13 +301,17 @@ func (r *rows) close() {
 	r.stmt.close()
 }
 
-// each calls fn for every row of a small result, with its cells as text (nil is
-// NULL).
+// each calls fn for every row of a result, with its cells as text (nil is NULL).
 func (c *conn) each(ctx context.Context, fn func(cells []*string) error, text string, args ...any) error {
 	r, err := c.query(ctx, text, args...)
 	if err != nil {
 		return err
 	}
+	return r.each(fn)
+}
+
+// each is conn.each for rows, which it closes.
+func (r *rows) each(fn func(cells []*string) error) error {
 	defer r.close()
 	var buf []byte
 	line := make([]*string, len(r.cols))

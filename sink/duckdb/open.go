@@ -83,6 +83,10 @@ type Writer struct {
 	changes sync.Map     // change.Name -> int64: number of the newest Load or Create of a target
 	changed atomic.Int64 // the newest such number
 
+	turn     chan struct{} // holds a token while a batch is being written, or the state for a snapshot is made
+	snapping sync.Mutex    // one snapshot at a time
+	queries  queries       // that people asked
+
 	apply   applier
 	applied atomic.Pointer[change.Position]
 	broken  error // why Apply refuses; touched by Apply's goroutine only
@@ -118,7 +122,7 @@ func New(cfg Config) (*Writer, error) {
 		return nil, fault.Badly("the file name %s: %v", cfg.Path, err)
 	}
 	cfg.Path = path
-	return &Writer{cfg: cfg, log: cfg.Logger}, nil
+	return &Writer{cfg: cfg, log: cfg.Logger, turn: make(chan struct{}, 1)}, nil
 }
 
 func (w *Writer) lockPath() string { return w.cfg.Path + ".lock" }
@@ -171,6 +175,12 @@ func (w *Writer) open(ctx context.Context, write bool) error {
 		return err
 	}
 	w.book = book
+	// Nothing of ours is read or written through the engine but the file itself, so a
+	// person's query shall not either. It holds for the instance and cannot be undone.
+	if _, err := w.book.exec(ctx, "SET enable_external_access = false"); err != nil {
+		w.shut()
+		return w.explain("shut the database off from other files", err)
+	}
 	err = w.book.each(ctx, func(cells []*string) error {
 		w.catalog = *cells[0]
 		return nil
@@ -287,6 +297,9 @@ func (w *Writer) Own(ctx context.Context, me checkpoint.Owner, wait time.Duratio
 	if err := w.open(ctx, true); err != nil {
 		return fail(err)
 	}
+	if err := w.refuseSnapshot(ctx); err != nil {
+		return fail(err)
+	}
 	if err := w.takeOver(ctx, me); err != nil {
 		return fail(err)
 	}
@@ -306,7 +319,7 @@ func (w *Writer) takeLock(ctx context.Context) (*lockFile, error) {
 			return nil, w.explain("take the lock "+w.lockPath(), err)
 		}
 		if time.Now().After(deadline) {
-			return nil, w.ownedBy()
+			return nil, w.heldBy()
 		}
 		select {
 		case <-ctx.Done():
@@ -340,6 +353,16 @@ func isBusy(err error) bool {
 	return errors.As(err, &e) && e.Type == engine.ErrorTypeIO && strings.Contains(e.Msg, "Could not set lock on file")
 }
 
+// outOfMemory: the engine has reached its memory limit.
+func outOfMemory(err error) bool {
+	var e *engine.Error
+	if errors.As(err, &e) && e.Type == engine.ErrorTypeOutOfMemory {
+		return true
+	}
+	text := err.Error()
+	return strings.Contains(text, "failed to pin block") || strings.Contains(text, "failed to allocate") || strings.Contains(text, "could not allocate block")
+}
+
 // explain judges an engine's or operating system's error and gives it a remedy.
 // Messages that may quote values are withheld.
 func (w *Writer) explain(op string, err error) error {
@@ -365,7 +388,9 @@ func (w *Writer) explain(op string, err error) error {
 		return refuse(fault.Operator, err, "let destination.dsn name a file in a folder, existing or not")
 	case isBusy(err):
 		return refuse(fault.Operator, err, "another program has the file open (its PID is in the message): close it there; one process owns a DuckDB file")
-	case isEngine && e.Type == engine.ErrorTypeOutOfMemory, strings.Contains(text, "failed to pin block"), strings.Contains(text, "failed to allocate"), strings.Contains(text, "could not allocate block"):
+	case outOfMemory(err) && w.queries.lately():
+		return refuse(fault.Transient, err, "")
+	case outOfMemory(err):
 		return refuse(fault.Operator, err, fmt.Sprintf("the engine's memory limit of %s is too small for this batch: raise destination.duckdb.memory_limit, or do without a primary key (an index cannot be spilled)", w.cfg.MemoryLimit))
 	case strings.Contains(text, "not a valid DuckDB database file"), strings.Contains(text, "Corrupt database"), strings.Contains(text, "checksum"), isEngine && e.Type == engine.ErrorTypeSerialization:
 		return refuse(fault.Operator, err, fmt.Sprintf("%s is not an intact DuckDB file: restore it from a backup, or move it (and its .wal) away and start again to copy everything anew", w.cfg.Path))

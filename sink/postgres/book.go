@@ -17,8 +17,10 @@ import (
 // into a target with a user's sequence; made lists the targets that we created.
 // sequenced names, of each target with a user's sequence, the table of its records, and
 // holds its head; counts are what was counted of its events, a row from the first such
-// event on; files are those that were taken
-// (modified in ns since the Unix epoch), quarantine the events set aside.
+// event on; files are those that were taken (modified in ns since the Unix epoch),
+// quarantine the events set aside, pauses the pipelines that are held, requests what the
+// owners are asked (epoch: of the owner that took it; fault: the kind of a failed one's
+// error).
 const bookSQL = `
 CREATE SCHEMA IF NOT EXISTS _tailrace;
 CREATE TABLE IF NOT EXISTS _tailrace.marks (
@@ -120,10 +122,28 @@ CREATE TABLE IF NOT EXISTS _tailrace.quarantine (
   time timestamptz NOT NULL,
   event text NOT NULL,
   resolved timestamptz
+);
+CREATE TABLE IF NOT EXISTS _tailrace.pauses (
+  pipeline text PRIMARY KEY,
+  since timestamptz NOT NULL,
+  asked_by text NOT NULL
+);
+CREATE TABLE IF NOT EXISTS _tailrace.requests (
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  pipeline text NOT NULL,
+  kind text NOT NULL,
+  argument text NOT NULL,
+  asked timestamptz NOT NULL DEFAULT clock_timestamp(),
+  asked_by text NOT NULL,
+  state text NOT NULL DEFAULT 'asked',
+  epoch bigint,
+  outcome text NOT NULL DEFAULT '',
+  fault integer NOT NULL DEFAULT 0,
+  finished timestamptz
 );`
 
 // bookTables are the tables that are there once, with a column pipeline in each.
-var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "counts", "files", "quarantine"}
+var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "counts", "files", "quarantine", "pauses", "requests"}
 
 const (
 	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not

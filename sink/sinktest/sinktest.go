@@ -76,6 +76,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 	}{
 		{"bookkeeping", bookkeepingTests},
 		{"ownership", ownershipTests},
+		{"asking", askingTests},
 		{"plan", planTests},
 		{"load", loadTests},
 		{"type 1", type1Tests},
