@@ -8,11 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"tailrace/internal/change"
 	"tailrace/internal/dbtest"
 )
 
@@ -20,17 +23,38 @@ import (
 // the sum over both stays zero.
 func (r *rig) balance(t *testing.T) (stop func()) {
 	t.Helper()
+	stop, _ = r.balanceNoting(t)
+	return stop
+}
+
+// balanceNoting is balance that notes, behind each commit, the end of the log.
+func (r *rig) balanceNoting(t *testing.T) (stop func(), ends func() []change.Position) {
+	t.Helper()
+	var mu sync.Mutex
+	var noted []change.Position
+	ends = func() []change.Position {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(noted)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	conn := r.server.Connect(t, r.source)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for i := 0; ctx.Err() == nil; i++ {
-			_, err := conn.PgConn().Exec(context.Background(), fmt.Sprintf("begin; update a set v = v + 1 where id %% 50 = %d; update b set v = v - 1 where id %% 50 = %[1]d; commit", i%50)).ReadAll()
+			results, err := conn.PgConn().Exec(context.Background(), fmt.Sprintf("begin; update a set v = v + 1 where id %% 50 = %d; update b set v = v - 1 where id %% 50 = %[1]d; commit; select pg_current_wal_insert_lsn()", i%50)).ReadAll()
+			var p change.Position
+			if err == nil {
+				p, err = change.ParsePosition(string(results[len(results)-1].Rows[0][0]))
+			}
 			if err != nil {
 				t.Errorf("load: %v", err)
 				return
 			}
+			mu.Lock()
+			noted = append(noted, p)
+			mu.Unlock()
 			time.Sleep(2 * time.Millisecond)
 		}
 	}()
@@ -44,7 +68,7 @@ func (r *rig) balance(t *testing.T) (stop func()) {
 		}
 	}
 	t.Cleanup(stop)
-	return stop
+	return stop, ends
 }
 
 const balanced = `create table a(id int primary key, v int not null); create table b(id int primary key, v int not null);

@@ -144,11 +144,21 @@ func (e *environment) owning(ctx context.Context, dst sink.Writer, fn func() (st
 const askStep = 100 * time.Millisecond
 
 // askOwner asks the daemon that has the file open, or, if nobody has it, does here
-// itself. A daemon that is just starting, ending or beginning anew is waited for.
+// itself. A daemon that is just starting, ending or beginning anew is waited for; with
+// again also for the answer no longer than wait, and it is asked again if it was gone.
 func (e *environment) askOwner(ctx context.Context, dst sink.Embedded, r control.Request, wait time.Duration, again bool, rows control.Rows, here func() (string, error)) (string, error) {
 	r.By, r.At = control.Me(), time.Now()
-	for deadline := time.Now().Add(wait); ; {
-		text, err := control.Ask(ctx, dst.Path(), r, rows)
+	deadline, asking := time.Now().Add(wait), ctx
+	if again {
+		var cancel context.CancelFunc
+		asking, cancel = context.WithDeadline(ctx, deadline)
+		defer cancel()
+	}
+	for {
+		text, err := control.Ask(asking, dst.Path(), r, rows)
+		if errors.Is(err, context.DeadlineExceeded) && again {
+			return "", fault.Retry(nil, "%s: the daemon has taken the request and not finished it within %s (while a table is copied it does not rest); it goes on, see `tailrace status`", r.Kind, wait)
+		}
 		lost := again && errors.Is(err, control.ErrLost)
 		if errors.Is(err, control.ErrNobody) {
 			text, err = here()

@@ -78,13 +78,7 @@ func (e *environment) hold(ctx context.Context, dst sink.Writer, pauses sink.Pau
 	if !ok {
 		return "", fault.Badly("nobody can be asked through this destination")
 	}
-	limited, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	said, err := e.askOwner(limited, embedded, r, wait, true, nil, func() (string, error) {
-		return e.owning(limited, dst, func() (string, error) { return text, pauses.SetPause(limited, p) })
+	return e.askOwner(ctx, embedded, r, wait, true, nil, func() (string, error) {
+		return e.owning(ctx, dst, func() (string, error) { return text, pauses.SetPause(ctx, p) })
 	})
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return "", fault.Retry(nil, "%s: the daemon has taken the request and has not come to rest within %s (while a table is copied it does not); it goes on, see `tailrace status`", kind, wait)
-	}
-	return said, err
 }

@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,6 +76,19 @@ func TestAPauseHoldsUntilResumeAlsoOverAKill(t *testing.T) {
 
 		// Without a daemon both are written down.
 		p.stop(t)
+		if kind == "duckdb" { // an owner that answers nobody
+			lock, err := os.Create(r.dest.dsn + ".lock")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+				t.Fatal(err)
+			}
+			r.refused(t, 4, []string{"nobody has answered within 1s"}, "pause", "--timeout", "1s")
+			if err := errors.Join(os.Remove(lock.Name()), lock.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
 		contains(t, r.must(t, "pause"), "starts paused")
 		p = r.start(t, nil)
 		p.says(t, 20*time.Second, "paused: nothing is read")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,10 +52,7 @@ cannot be read from it.`,
 				release := func() error { return dst.Close(ctx) }
 				return control.Here(ctx, control.NewDesk(queryKind(embedded)), r, env.spoolFolder(embedded), release, p.row)
 			})
-			if err != nil {
-				return err
-			}
-			return p.end()
+			return errors.Join(err, p.end())
 		},
 	}
 	c.Flags().StringVar(&format, "format", "table", "table, csv (RFC 4180; NULL is empty, an empty string is \"\") or json (one object a line)")

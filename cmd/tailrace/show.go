@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -79,7 +81,7 @@ func (a *app) showCommand() *cobra.Command {
 // printer writes rows in one of the formats. The first row is the header.
 type printer struct {
 	format string
-	w      io.Writer
+	w      *bufio.Writer
 	table  *tabwriter.Writer
 	rows   int
 	header []string
@@ -90,7 +92,8 @@ type printer struct {
 const alignedRows = 10_000
 
 func newPrinter(format string, w io.Writer) *printer {
-	return &printer{format: format, w: w, table: tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)}
+	buffered := bufio.NewWriterSize(w, 64<<10)
+	return &printer{format: format, w: buffered, table: tabwriter.NewWriter(buffered, 2, 8, 2, ' ', 0)}
 }
 
 func (p *printer) row(cells []*string) error {
@@ -155,4 +158,4 @@ func (p *printer) row(cells []*string) error {
 	return nil
 }
 
-func (p *printer) end() error { return p.table.Flush() }
+func (p *printer) end() error { return errors.Join(p.table.Flush(), p.w.Flush()) }

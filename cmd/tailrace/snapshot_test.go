@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"tailrace/internal/change"
 	"tailrace/internal/dbtest"
 )
 
@@ -22,7 +24,7 @@ func TestASnapshotUnderLoadStandsAtItsMark(t *testing.T) {
 	r.env = []string{"TAILRACE_DESTINATION_DUCKDB_CHECKPOINT_THRESHOLD=1MiB"}
 	p := r.start(t, nil)
 	r.following(t, p)
-	stop := r.balance(t)
+	stop, ends := r.balanceNoting(t)
 	eventually(t, 20*time.Second, "the load arrives", func() bool { return r.ask(t, sumOfBoth)[0] != "0,0" })
 	path := filepath.Join(filepath.Dir(r.dest.dsn), "target.snapshot.duckdb")
 	other := filepath.Join(t.TempDir(), "other.duckdb")
@@ -44,6 +46,17 @@ func TestASnapshotUnderLoadStandsAtItsMark(t *testing.T) {
 		held := queryDuckDB(t, to, "select (select sum(v)::int from a), (select sum(v)::int from b), (select count(*) from a), (select position from _tailrace.snapshot), (select count(*) from duckdb_tables() where schema_name = '_tailrace' and table_name not in ('snapshot', 'snapshot_tables')), (select string_agg(distinct phase, ',') from _tailrace.snapshot_tables)")[0]
 		if held[0] != strings.TrimPrefix("-"+held[1], "--") || held[0] == "0" || held[2] != "5000" || held[3] != last || held[4] != "0" || held[5] != "live" {
 			t.Errorf("the snapshot holds %v", held)
+		}
+		// Each transaction adds 100. The newest one that is there ends behind the one
+		// before it and not behind the mark; the one after it does not.
+		sum, err := strconv.Atoi(held[0])
+		at, err2 := change.ParsePosition(last)
+		if err != nil || err2 != nil || sum%100 != 0 {
+			t.Fatalf("%s at %s: %v %v", held[0], last, err, err2)
+		}
+		newest, noted := sum/100, ends()
+		if newest > 1 && !noted[newest-2].Before(at) || newest < len(noted) && noted[newest].Before(at) {
+			t.Errorf("%d of %d transactions are there at %s", newest, len(noted), at)
 		}
 	}
 	if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), "*snapshot*")); err != nil || len(left) != 1 {
