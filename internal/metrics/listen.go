@@ -44,7 +44,9 @@ func (b *Board) Handler(profiles bool) http.Handler {
 // live yet, or the lag is above the limit. A parked table waits for a person; the
 // others are ready without it.
 func (b *Board) unready() (why []string) {
-	if !b.stats.Following.Load() {
+	if b.stats.Paused.Load() {
+		why = append(why, "paused: `tailrace resume` lets it go on")
+	} else if !b.stats.Following.Load() {
 		why = append(why, "not following: the first copy runs, or a server is away")
 	}
 	begun := 0

@@ -107,6 +107,7 @@ func describe(version string) []figure {
 	add(prometheus.GaugeValue, "lag_seconds", "Age of the oldest change that the destination does not have; while nothing is followed, time since the destination was level.", nil,
 		func(b *Board) []sample { return one(b.lag().Seconds()) })
 	gauge("following", "1 while changes are followed; 0 during the first copy and while a server is away.", func(s *pipeline.Stats) float64 { return truth(s.Following.Load()) })
+	gauge("paused", "1 while `tailrace pause` holds the pipeline.", func(s *pipeline.Stats) float64 { return truth(s.Paused.Load()) })
 	gauge("retained_wal_bytes", "Log that the source keeps for this pipeline, looked at every 5 s.", func(s *pipeline.Stats) float64 { return float64(s.Retained.Load()) })
 	gauge("queue_bytes", "Changes between reading and applying.", func(s *pipeline.Stats) float64 { return float64(s.Queued.Load()) })
 

@@ -134,6 +134,7 @@ func TestReadiness(t *testing.T) {
 	}{
 		{"live, one parked", func(*Board, *pipeline.Stats) {}, ""},
 		{"away", func(_ *Board, s *pipeline.Stats) { s.Following.Store(false) }, "not following"},
+		{"paused", func(_ *Board, s *pipeline.Stats) { s.Following.Store(false); s.Paused.Store(true) }, "paused: `tailrace resume`"},
 		{"copying", func(_ *Board, s *pipeline.Stats) {
 			s.SetPhase(change.Name{Table: "c"}, checkpoint.Copying)
 		}, "1 tables are not live"},

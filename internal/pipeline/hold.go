@@ -119,6 +119,8 @@ func (s *session) rest(stop, work context.Context) error {
 	s.Log.Warn("paused: nothing is read or written before `tailrace resume`; the source keeps its log meanwhile", "since", p.Since.Local().Format(time.RFC3339), "by", p.By)
 	s.hold.change(func() { s.hold.resting = true })
 	defer s.hold.change(func() { s.hold.resting = false })
+	s.Stats.Paused.Store(true)
+	defer s.Stats.Paused.Store(false)
 	watch := time.NewTicker(watchEvery)
 	defer watch.Stop()
 	for {
@@ -132,6 +134,11 @@ func (s *session) rest(stop, work context.Context) error {
 		case <-changed:
 		case <-watch.C:
 			s.guard(work)
+			if state, err := s.src.State(work); err == nil { // else it is away, and the walk after the pause says so
+				if err := s.retained(state, time.Now()); err != nil {
+					return err
+				}
+			}
 		case <-stop.Done():
 			return nil
 		case <-work.Done():

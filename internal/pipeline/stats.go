@@ -28,6 +28,7 @@ type Stats struct {
 	Retained   atomic.Int64 // bytes of log that the source keeps for us, likewise
 	Queued     atomic.Int64 // bytes between reading and applying
 	Following  atomic.Bool  // in the stream's loop: nothing is being copied, nothing is away
+	Paused     atomic.Bool  // somebody asked it to rest
 	LevelAt    atomic.Int64 // when everything received was applied last, ns since the Unix epoch; 0: never
 	waiting    atomic.Int64 // commit time of the oldest transaction received and not applied, ns; 0: none
 	over       atomic.Int64 // since when the source keeps more than it may, ns; 0: it does not
