@@ -50,6 +50,7 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		return err
 	}
 	p := newProgress(a.errs, env.log)
+	p.rate = int64(env.Hydrate.MaxRate)
 	cfg, err := env.pipeline(p)
 	if err != nil {
 		return err

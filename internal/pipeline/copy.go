@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -253,8 +254,7 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 
 // load copies tables under one snapshot.
 func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot, phase checkpoint.Phase) error {
-	var tables []hydrate.Table
-	var withSequence []*Bound
+	var plain, withSequence []*Bound
 	for i := range bound {
 		b := &bound[i]
 		if b.second {
@@ -268,35 +268,21 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 		if err := s.dst.Create(ctx, b.Target); err != nil {
 			return fmt.Errorf("make target %s: %w", b.Target.Name, err)
 		}
-		req := source.CopyRequest{Table: b.Relation.Table, Binary: s.binary}
-		for _, c := range b.Target.Columns {
-			req.Columns = append(req.Columns, c.Name)
-		}
-		if b.Target.Kind == 2 {
-			start := snap.Clock()
-			if b.Spec.HistoryStart == flow.HistoryStartInfinity {
-				start = time.Time{}
-			}
-			req.StartAt = &start
-		}
-		done := s.doneState(b, phase, snap)
 		if b.flow != nil {
 			withSequence = append(withSequence, b)
-			continue
+		} else {
+			plain = append(plain, b)
 		}
-		tables = append(tables, hydrate.Table{
-			Name: b.Target.Name.String(), Rows: b.Relation.Rows, Bytes: b.Relation.Size,
-			Read: func(ctx context.Context, w io.Writer) (int64, error) { return snap.Copy(ctx, req, w) },
-			Load: func(ctx context.Context, r io.Reader) (int64, error) {
-				rows, err := s.dst.Load(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r}, true, done)
-				if err != nil {
-					return 0, err
-				}
-				s.remember(done)
-				fault.KillPoint("table loaded")
-				return rows, nil
-			},
-		})
+	}
+	extents, err := s.measure(ctx, plain, snap)
+	if err != nil {
+		return err
+	}
+	tables := make([]hydrate.Table, len(plain))
+	for i, b := range plain {
+		if tables[i], err = s.tableCopy(ctx, b, snap, s.doneState(b, phase, snap), extents[i]); err != nil {
+			return err
+		}
 	}
 	if err := hydrate.Run(ctx, tables, s.Workers, s.Progress); err != nil {
 		if ctx.Err() != nil && !errors.Is(err, context.Canceled) {
@@ -310,6 +296,117 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 		}
 	}
 	s.progressed = true
+	return nil
+}
+
+// measure gives the true sizes of tables, and cuts the large ones, where the source
+// can tell; else what the catalogue knew.
+func (s *session) measure(ctx context.Context, bound []*Bound, snap source.Snapshot) ([]source.Extent, error) {
+	extents := make([]source.Extent, len(bound))
+	tables := make([]*change.Table, len(bound))
+	for i, b := range bound {
+		extents[i].Bytes, tables[i] = b.Relation.Size, b.Relation.Table
+	}
+	ranger, ok := snap.(source.Ranger)
+	if !ok || len(bound) == 0 {
+		return extents, nil
+	}
+	most := s.SplitBytes
+	if most <= 0 {
+		most = math.MaxInt64
+	}
+	return ranger.Measure(ctx, tables, most)
+}
+
+// tableCopy is the copy of one table: in parts where it is large and the destination
+// takes parts, else one stream.
+func (s *session) tableCopy(ctx context.Context, b *Bound, snap source.Snapshot, done checkpoint.Table, extent source.Extent) (hydrate.Table, error) {
+	req := source.CopyRequest{Table: b.Relation.Table, Binary: s.binary}
+	for _, c := range b.Target.Columns {
+		req.Columns = append(req.Columns, c.Name)
+	}
+	if b.Target.Kind == 2 {
+		start := snap.Clock()
+		if b.Spec.HistoryStart == flow.HistoryStartInfinity {
+			start = time.Time{}
+		}
+		req.StartAt = &start
+	}
+	t := hydrate.Table{Name: b.Target.Name.String(), Rows: b.Relation.Rows, Bytes: extent.Bytes}
+	parts, ok := s.dst.(sink.Parts)
+	if ok = ok && len(extent.Ranges) > 0; ok {
+		var err error
+		if ok, err = parts.BeginParts(ctx, b.Target); err != nil {
+			return t, fmt.Errorf("prepare target %s: %w", b.Target.Name, err)
+		}
+	}
+	if !ok {
+		t.Read = func(ctx context.Context, w io.Writer) (int64, error) { return s.copy(ctx, snap, req, w) }
+		t.Load = func(ctx context.Context, r io.Reader) (int64, error) {
+			rows, err := s.dst.Load(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r}, true, done)
+			if err == nil {
+				s.loaded(done)
+			}
+			return rows, err
+		}
+		return t, nil
+	}
+	for i := range extent.Ranges {
+		req := req
+		req.Range = &extent.Ranges[i]
+		t.Parts = append(t.Parts, hydrate.Part{
+			Bytes: req.Range.Bytes,
+			Read:  func(ctx context.Context, w io.Writer) (int64, error) { return s.copy(ctx, snap, req, w) },
+			Load: func(ctx context.Context, r io.Reader) (int64, error) {
+				rows, err := parts.LoadPart(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r})
+				if err == nil {
+					fault.KillPoint("part loaded")
+				}
+				return rows, err
+			},
+		})
+	}
+	t.Finish = func(ctx context.Context) error {
+		err := parts.EndParts(ctx, b.Target, done)
+		if err == nil {
+			s.loaded(done)
+		}
+		return err
+	}
+	s.Log.Info("a large table is copied in parts", "target", t.Name, "parts", len(t.Parts), "size", extent.Bytes)
+	return t, nil
+}
+
+// copy reads rows of the snapshot, no faster than is allowed.
+func (s *session) copy(ctx context.Context, snap source.Snapshot, req source.CopyRequest, w io.Writer) (int64, error) {
+	return snap.Copy(ctx, req, s.CopyRate.Writer(ctx, w))
+}
+
+// loaded remembers a table whose rows are committed.
+func (s *session) loaded(done checkpoint.Table) {
+	s.remember(done)
+	fault.KillPoint("table loaded")
+}
+
+// finishParts ends copies in parts that had all their rows when the program died.
+func (s *session) finishParts(ctx context.Context) error {
+	parts, ok := s.dst.(sink.Parts)
+	for i := range s.bound {
+		b := &s.bound[i]
+		st := s.state(b.Target.Name)
+		if !ok || b.second || s.asked(b) || st.Phase != checkpoint.Copying || st.Since.IsZero() || st.ID != b.Relation.Table.ID {
+			continue
+		}
+		s.Log.Info("all rows of the table were copied; its key is built", "target", b.Target.Name.String())
+		st.Phase = checkpoint.Live
+		if s.mark.Position.Before(st.Since) {
+			st.Phase = checkpoint.Catching
+		}
+		if err := parts.EndParts(ctx, b.Target, st); err != nil {
+			return fmt.Errorf("finish the copy of table %s: %w", b.Target.Name, err)
+		}
+		s.loaded(st)
+	}
 	return nil
 }
 

@@ -33,7 +33,9 @@ type Config struct {
 	DefaultSchema string // the destination's
 	Owner         checkpoint.Owner
 
-	Workers    int           // tables copied at once
+	Workers    int           // tables, or parts of large ones, copied at once
+	SplitBytes int64         // tables larger than this on disk are copied in parts of about this size; 0: none
+	CopyRate   *hydrate.Rate // of all copies together; nil: as fast as it goes
 	BatchRows  int           // row changes that close a batch
 	BatchBytes int64         // bytes that close a batch
 	QueueBytes int64         // what may wait between reading and applying
@@ -236,7 +238,10 @@ func (s *session) walk(stop, work context.Context) error {
 	case checkpoint.Hydrate:
 		err = s.hydrateAll(copyCtx, d, state)
 	default:
-		if err = s.setAside(work, state); err == nil {
+		if err = s.finishParts(copyCtx); err == nil {
+			err = s.setAside(work, state)
+		}
+		if err == nil {
 			err = s.hydrateMissing(copyCtx)
 		}
 	}
