@@ -46,7 +46,7 @@ func (w *Writer) load(ctx context.Context, s *session, sh *shape, epoch int64, i
 		return 0, "load", err
 	}
 	if empty {
-		if err := s.exec(ctx, w.dropWaiting(w.qualified(sh.target.Name))+";"+sh.truncateSQL()); err != nil {
+		if err := w.clear(ctx, s, sh); err != nil {
 			return 0, "empty", err
 		}
 	}
@@ -64,6 +64,26 @@ func (w *Writer) load(ctx context.Context, s *session, sh *shape, epoch int64, i
 	}
 	// Until the load is on disk its table is not live.
 	return rows, "commit the load of", s.exec(ctx, "SET LOCAL synchronous_commit = local; COMMIT")
+}
+
+// clear empties a target, and drops what a copy in parts of it has left. To make an
+// empty table's file anew would take longer than to make the table, and readers
+// would wait for the load.
+func (w *Writer) clear(ctx context.Context, s *session, sh *shape) error {
+	name := w.qualified(sh.target.Name)
+	rows, err := s.ask(ctx, "SELECT (SELECT c.relkind = 'r' AND pg_relation_size(c.oid) = 0 FROM pg_class AS c WHERE c.oid = to_regclass($1)), to_regclass($2) IS NOT NULL", qualifiedName(name), qualifiedName(w.waiting(name)))
+	if err != nil {
+		return err
+	}
+	if str(rows[0][1]) == "t" {
+		if err := s.exec(ctx, w.dropWaiting(name)); err != nil {
+			return err
+		}
+	}
+	if str(rows[0][0]) == "t" {
+		return nil
+	}
+	return s.exec(ctx, sh.truncateSQL())
 }
 
 // copyIn runs the COPY. A generated column of the target takes no value, and a
