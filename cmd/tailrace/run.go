@@ -41,6 +41,7 @@ func (a *app) backfillCommand() *cobra.Command {
 	}
 	c.Flags().StringArrayVar(&mode.Tables, "table", nil, "copy this target again (repeatable); the others stay as they are")
 	c.Flags().BoolVar(&mode.Overwrite, "overwrite", false, "replace rows that targets hold")
+	c.Flags().BoolVar(&mode.NoFollow, "no-follow", false, "fill the targets and leave no slot, no publication and no mark: run cannot continue from there")
 	return a.configured(c)
 }
 

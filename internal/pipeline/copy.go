@@ -110,10 +110,8 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, name := range s.mode.Tables {
-		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return named(name, &b) }) {
-			return fault.Badly("--table %s: no flow has such a target", name)
-		}
+	if err := s.tablesExist(); err != nil {
+		return err
 	}
 	if len(missing) > 0 && s.keepless && s.mark.Phase == checkpoint.Live {
 		return fault.Refuse("`tailrace run --overwrite` takes all files again, for all targets",
@@ -153,6 +151,51 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 	}
 	fault.KillPoint("copy finished")
 	return s.finishCopy(ctx)
+}
+
+// tablesExist refuses a --table that is no flow's target.
+func (s *session) tablesExist() error {
+	for _, name := range s.mode.Tables {
+		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return named(name, &b) }) {
+			return fault.Badly("--table %s: no flow has such a target", name)
+		}
+	}
+	return nil
+}
+
+// fill copies under a temporary slot, whose end is the end of all that the source
+// keeps for us, and writes no mark: nothing is going to follow. The targets hold rows
+// without a mark afterwards, as if somebody else had filled them, and a later run
+// refuses them.
+func (s *session) fill(ctx context.Context) error {
+	if s.mark.Phase != checkpoint.None {
+		return fault.Refuse("`tailrace backfill --table T --overwrite` copies a table of it again; another name under `pipeline`, with other targets, makes a copy beside it",
+			"pipeline %s has a mark at %s (%s): its targets are followed", s.Name, s.mark.Position, s.mark.Phase)
+	}
+	if err := s.tablesExist(); err != nil {
+		return err
+	}
+	bound := slices.Clone(s.bound)
+	if len(s.mode.Tables) > 0 {
+		bound = slices.DeleteFunc(bound, func(b Bound) bool { return !s.asked(&b) })
+	}
+	if err := unblocked(bound); err != nil {
+		return err
+	}
+	if err := s.fit(ctx, bound, s.mode.Overwrite || *s.filling); err != nil {
+		return err
+	}
+	*s.filling = true
+	snap, err := s.src.Snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("take a snapshot of the source: %w", err)
+	}
+	defer s.close("snapshot", snap.Close)
+	if err := s.load(ctx, bound, snap, checkpoint.None); err != nil {
+		return err
+	}
+	s.Log.Info("filled; nothing follows, and no slot is left", "tables", len(bound), "position", snap.Position().String())
+	return nil
 }
 
 // widen gives a target the columns that its source table got while nothing ran.
@@ -212,10 +255,8 @@ func (s *session) doneState(b *Bound, p checkpoint.Phase, snap source.Snapshot) 
 // preflight refuses before anything is made: blocking findings of the source, a
 // target of another shape, and a target that holds rows we did not write.
 func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error {
-	for i := range bound {
-		if f := bound[i].Blocked; f != nil {
-			return fault.Refuse(f.Remedy, "%s", f.What)
-		}
+	if err := unblocked(bound); err != nil {
+		return err
 	}
 	findings, err := s.src.Check(ctx, Followed(bound))
 	if err != nil {
@@ -227,6 +268,21 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 		}
 		s.Log.Debug(f.What, "remedy", f.Remedy)
 	}
+	return s.fit(ctx, bound, ours)
+}
+
+// unblocked refuses flows that cannot be what they say.
+func unblocked(bound []Bound) error {
+	for i := range bound {
+		if f := bound[i].Blocked; f != nil {
+			return fault.Refuse(f.Remedy, "%s", f.What)
+		}
+	}
+	return nil
+}
+
+// fit is the destination's side of preflight.
+func (s *session) fit(ctx context.Context, bound []Bound, ours bool) error {
 	for i := range bound {
 		t := bound[i].Target
 		begun := s.state(t.Name).Phase != checkpoint.None

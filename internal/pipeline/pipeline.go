@@ -53,6 +53,7 @@ type Config struct {
 type Mode struct {
 	Once      bool     // stop when the mark has reached the source's position at the start
 	CopyOnly  bool     // stop after the copy
+	NoFollow  bool     // CopyOnly, and leave neither slot nor mark
 	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
 	Tables    []string // CopyOnly: copy these targets again although they are there
 
@@ -84,8 +85,9 @@ func Run(ctx context.Context, c Config, m Mode) error {
 	began, pause := time.Now(), retryFirst
 	var worked time.Time // when it last worked; zero: never
 	overwrite := m.Overwrite
+	filling := false
 	for {
-		s := &session{Config: c, mode: m, worked: &worked}
+		s := &session{Config: c, mode: m, worked: &worked, filling: &filling}
 		s.mode.Overwrite = overwrite
 		s.overwriteDone = func() { overwrite = false }
 		err := s.run(ctx)
@@ -126,6 +128,7 @@ type session struct {
 	mode          Mode
 	overwriteDone func()
 	worked        *time.Time
+	filling       *bool // NoFollow: rows in the targets are of an earlier attempt of this run
 	progressed    bool
 
 	src    source.Source
@@ -217,6 +220,19 @@ func (s *session) walk(stop, work context.Context) error {
 		// before hydrateAll has found that nothing blocks it.
 		mark = checkpoint.Mark{Phase: checkpoint.Creating}
 	}
+	copyCtx, cancel := context.WithCancel(work) // a stop ends a copy at once: it starts again
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	if s.mode.NoFollow {
+		if state.Keepless {
+			return fault.Badly("--no-follow copies tables; files are taken by run --once")
+		}
+		err := s.fill(copyCtx)
+		if err != nil && stop.Err() != nil {
+			return fault.Refuse("the same command with --overwrite fills them all", "stopped before every target was filled")
+		}
+		return err
+	}
 	d, err := checkpoint.Decide(mark, DecideState(state))
 	if err != nil {
 		return err
@@ -231,9 +247,6 @@ func (s *session) walk(stop, work context.Context) error {
 		}
 	}
 	s.Log.Info("decided where to begin", "action", d.Action.String(), "mark", s.mark.Position.String(), "tables", len(s.bound))
-	copyCtx, cancel := context.WithCancel(work) // a stop ends a copy at once: it starts again
-	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
 	switch d.Action {
 	case checkpoint.Hydrate:
 		err = s.hydrateAll(copyCtx, d, state)
