@@ -1,6 +1,6 @@
 // Package hydrate is the ONCE flow: tables become rows of one consistent
-// snapshot, several tables at once, biggest first. It moves bytes from a reader
-// pinned to the snapshot to a loader and never looks into them.
+// snapshot, several tables and parts of tables at once, the longest first. It moves
+// bytes from a reader pinned to the snapshot to a loader and never looks into them.
 package hydrate
 
 import (
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,23 @@ type Table struct {
 	Bytes int64  // estimate of the size on the source, 0 = unknown
 	Read  func(ctx context.Context, w io.Writer) (int64, error)
 	Load  func(ctx context.Context, r io.Reader) (int64, error)
+
+	// Parts, if there are any, take the place of Read and Load: each is copied by
+	// itself, in any order, and Finish ends the table once all of them are loaded.
+	Parts  []Part
+	Finish func(ctx context.Context) error
 }
+
+// Part is one part of a table; Read and Load are as a Table's.
+type Part struct {
+	Bytes int64
+	Read  func(ctx context.Context, w io.Writer) (int64, error)
+	Load  func(ctx context.Context, r io.Reader) (int64, error)
+}
+
+// finishing is the share of a table's copy that what follows its parts takes, which
+// nobody else can help with: the building of its key takes an eighth.
+const finishing = 8
 
 // Progress is told what happens. Calls come from several goroutines.
 type Progress interface {
@@ -45,11 +62,49 @@ type Progress interface {
 // nothing beside the copy, and four workers hold 1 MiB.
 const pipeBuffer = 256 << 10
 
+// job is what one worker does without a pause: a whole table, or a part of one.
+type job struct {
+	table *running
+	Part
+	last int64 // the longest time that begins with this job, in bytes: its own and what has to wait for it
+}
+
+// running is a table on its way.
+type running struct {
+	*Table
+	began      sync.Once
+	start      time.Time
+	rows, left atomic.Int64
+}
+
+// jobs cuts tables into jobs, in the order in which they begin: what keeps the others
+// waiting longest comes first, so that the workers end about together. A part is
+// short, but the end of its table follows all of them.
+func jobs(tables []Table) []job {
+	var out []job
+	for i := range tables {
+		t := &running{Table: &tables[i]}
+		parts := t.Parts
+		if len(parts) == 0 {
+			parts = []Part{{t.Bytes, t.Read, t.Load}}
+		}
+		t.left.Store(int64(len(parts)))
+		for _, p := range parts {
+			j := job{table: t, Part: p, last: p.Bytes}
+			if t.Finish != nil {
+				j.last += t.Bytes / finishing
+			}
+			out = append(out, j)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b job) int { return cmp.Compare(b.last, a.last) })
+	return out
+}
+
 // Run copies the tables with at most workers at once. The first failure stops the
 // others; tables that are done stay done.
 func Run(ctx context.Context, tables []Table, workers int, p Progress) error {
 	tables = slices.Clone(tables)
-	slices.SortStableFunc(tables, func(a, b Table) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	var total int64
 	for _, t := range tables {
 		total += t.Bytes
@@ -58,7 +113,7 @@ func Run(ctx context.Context, tables []Table, workers int, p Progress) error {
 	defer p.End()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(workers, 1))
-	for _, t := range tables {
+	for _, j := range jobs(tables) {
 		if ctx.Err() != nil {
 			break
 		}
@@ -66,19 +121,36 @@ func Run(ctx context.Context, tables []Table, workers int, p Progress) error {
 			if ctx.Err() != nil {
 				return nil // another table failed first; its error is the one to report
 			}
-			began := time.Now()
-			rows, err := copyTable(ctx, t, p)
-			if err != nil {
-				return fmt.Errorf("copy table %s: %w", t.Name, err)
+			if err := j.run(ctx, p); err != nil {
+				return fmt.Errorf("copy table %s: %w", j.table.Name, err)
 			}
-			p.Done(t.Name, rows, time.Since(began))
 			return nil
 		})
 	}
 	return g.Wait()
 }
 
-func copyTable(ctx context.Context, t Table, p Progress) (int64, error) {
+func (j *job) run(ctx context.Context, p Progress) error {
+	t := j.table
+	t.began.Do(func() { t.start = time.Now() })
+	rows, err := copyPart(ctx, t.Name, &j.Part, p)
+	if err != nil {
+		return err
+	}
+	rows = t.rows.Add(rows)
+	if t.left.Add(-1) > 0 {
+		return nil
+	}
+	if t.Finish != nil {
+		if err := t.Finish(ctx); err != nil {
+			return err
+		}
+	}
+	p.Done(t.Name, rows, time.Since(t.start))
+	return nil
+}
+
+func copyPart(ctx context.Context, name string, t *Part, p Progress) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pr, pw := io.Pipe()
@@ -88,7 +160,7 @@ func copyTable(ctx context.Context, t Table, p Progress) (int64, error) {
 	}
 	read := make(chan result, 1)
 	go func() {
-		buffered := bufio.NewWriterSize(counted{pw, t.Name, p}, pipeBuffer)
+		buffered := bufio.NewWriterSize(counted{pw, name, p}, pipeBuffer)
 		rows, err := t.Read(ctx, buffered)
 		if err == nil {
 			err = buffered.Flush()

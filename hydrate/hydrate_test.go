@@ -117,3 +117,56 @@ func TestRowCountsMustAgree(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 }
+
+// What keeps the others waiting longest begins first: a table that cannot be cut
+// before the parts of a larger one, and these before what is shorter.
+func TestPartsBeginInTheOrderOfWhatWaitsForThem(t *testing.T) {
+	var mu sync.Mutex
+	var order []string
+	load := func(name string) func(context.Context, io.Reader) (int64, error) {
+		return func(_ context.Context, r io.Reader) (int64, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, name)
+			_, err := io.Copy(io.Discard, r)
+			return 3, err
+		}
+	}
+	cut := hydrate.Table{Name: "cut", Bytes: 800, Finish: func(context.Context) error {
+		order = append(order, "cut ends")
+		return nil
+	}}
+	for _, part := range []string{"cut 1", "cut 2"} {
+		cut.Parts = append(cut.Parts, hydrate.Part{Bytes: 400, Read: writes("x", 3), Load: load(part)})
+	}
+	tables := []hydrate.Table{
+		{Name: "small", Bytes: 450, Read: writes("x", 3), Load: load("small")},
+		cut,
+		{Name: "whole", Bytes: 600, Read: writes("x", 3), Load: load("whole")},
+	}
+	var p hydrate.Silent
+	if err := hydrate.Run(t.Context(), tables, 1, &p); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, ", "); got != "whole, cut 1, cut 2, cut ends, small" {
+		t.Errorf("order: %s", got)
+	}
+	if p.Rows.Load() != 12 {
+		t.Errorf("%d rows reported", p.Rows.Load())
+	}
+}
+
+func TestATableWhosePartFailsNeverEnds(t *testing.T) {
+	full := errors.New("disk full")
+	part := func(err error) hydrate.Part {
+		return hydrate.Part{Read: writes("x", 1), Load: func(_ context.Context, r io.Reader) (int64, error) {
+			io.Copy(io.Discard, r)
+			return 1, err
+		}}
+	}
+	err := hydrate.Run(t.Context(), []hydrate.Table{{Name: "t", Parts: []hydrate.Part{part(nil), part(full), part(nil)},
+		Finish: func(context.Context) error { t.Error("it ended"); return nil }}}, 1, &hydrate.Silent{})
+	if !errors.Is(err, full) {
+		t.Fatalf("error %v", err)
+	}
+}

@@ -92,6 +92,31 @@ type CopyRequest struct {
 	// StartAt, if not nil, appends two timestamptz columns: this instant (or
 	// -infinity if it is the zero time) and NULL.
 	StartAt *time.Time
+	// Range, if not nil, is the part of the table to copy, of those that Ranges gave.
+	Range *Range
+}
+
+// Ranger is a Snapshot whose tables can be copied in parts, several at once.
+type Ranger interface {
+	// Measure reads how large tables are on disk, in the order given, and cuts those
+	// larger than most (bytes, above 0) into ranges of about that size. All ranges of
+	// a table together hold each of its rows once.
+	Measure(ctx context.Context, tables []*change.Table, most int64) ([]Extent, error)
+}
+
+// Extent is a table's size, and the ranges it was cut into.
+type Extent struct {
+	Bytes  int64   // with values stored out of line, without indexes
+	Ranges []Range // none: the table is copied whole
+}
+
+// Range is one part of a table: blocks of one file. It means something to the
+// snapshot alone that made it.
+type Range struct {
+	Leaf     change.Name // the table that holds the rows: the table itself or one of its partitions
+	From, To uint32      // blocks From <= n < To; To 0: to the end of the file
+	Bytes    int64       // about how much it holds
+	Tree     string      // the partitions as they were measured; "" for an ordinary table
 }
 
 // Relation is a table of the source's catalogue.

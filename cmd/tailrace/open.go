@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"tailrace/hydrate"
 	"tailrace/internal/change"
 	"tailrace/internal/config"
 	"tailrace/internal/fault"
@@ -143,7 +144,7 @@ func (e *environment) pipeline(progress *progress) (pipeline.Config, error) {
 	c := pipeline.Config{
 		Name: e.Pipeline, Flows: e.Specs(), OpenSink: e.openSink,
 		SourceSchema: e.sourceSchema(), DefaultSchema: e.defaultSchema(), Owner: me,
-		Workers: e.Hydrate.Workers, BatchRows: e.Batch.MaxRows, BatchBytes: int64(e.Batch.MaxBytes),
+		Workers: e.Hydrate.Workers, SplitBytes: int64(e.Hydrate.SplitBytes), CopyRate: hydrate.NewRate(int64(e.Hydrate.MaxRate)), BatchRows: e.Batch.MaxRows, BatchBytes: int64(e.Batch.MaxBytes),
 		QueueBytes: int64(e.QueueBytes), PieceBytes: int64(e.Source.MaxTransactionBytes),
 		DrainMax: e.DrainMax, RetryMax: e.RetryMax,
 		Retention: pipeline.Retention{Max: int64(e.Source.MaxRetainedWAL), Drop: e.Source.OnLimit == "stop_and_drop_slot"},

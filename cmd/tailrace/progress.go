@@ -21,6 +21,7 @@ type progress struct {
 	w     io.Writer
 	tty   bool
 	stats *pipeline.Stats
+	rate  int64 // the copy's limit, bytes per second; 0: none
 
 	mu    sync.Mutex
 	bar   *progressbar.ProgressBar
@@ -41,7 +42,11 @@ func (p *progress) Begin(tables int, bytes int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.moved, p.total, p.said = 0, bytes, time.Now()
-	p.log.Info("copying", "tables", tables, "estimated", size(bytes))
+	said := []any{"tables", tables, "estimated", size(bytes)}
+	if p.rate > 0 {
+		said = append(said, "max_rate", size(p.rate)+"/s")
+	}
+	p.log.Info("copying", said...)
 	if p.tty {
 		p.bar = progressbar.NewOptions64(max(bytes, 1), progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription("copying"),
 			progressbar.OptionShowBytes(true), progressbar.OptionThrottle(200*time.Millisecond), progressbar.OptionClearOnFinish())

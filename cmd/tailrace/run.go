@@ -43,6 +43,7 @@ func (a *app) backfillCommand() *cobra.Command {
 	}
 	c.Flags().StringArrayVar(&mode.Tables, "table", nil, "copy this target again (repeatable); the others stay as they are")
 	c.Flags().BoolVar(&mode.Overwrite, "overwrite", false, "replace rows that targets hold")
+	c.Flags().BoolVar(&mode.NoFollow, "no-follow", false, "fill the targets and leave no slot, no publication and no mark: run cannot continue from there")
 	return a.configured(c)
 }
 
@@ -52,6 +53,7 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		return err
 	}
 	p := newProgress(a.errs, env.log)
+	p.rate = int64(env.Hydrate.MaxRate)
 	cfg, err := env.pipeline(p)
 	if err != nil {
 		return err

@@ -80,7 +80,9 @@ type DuckDB struct {
 
 // Hydrate tunes the copy.
 type Hydrate struct {
-	Workers int `yaml:"workers"`
+	Workers    int   `yaml:"workers"`
+	SplitBytes Bytes `yaml:"split_bytes"`
+	MaxRate    Bytes `yaml:"max_rate"` // per second
 }
 
 // Batch bounds one destination transaction.
@@ -152,7 +154,7 @@ func Default() Config {
 		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
 			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
 		}},
-		Hydrate:    Hydrate{Workers: 4},
+		Hydrate:    Hydrate{Workers: 4, SplitBytes: 256 << 20},
 		Batch:      Batch{MaxRows: 50_000, MaxBytes: 16 << 20},
 		QueueBytes: 16 << 20,
 		DrainMax:   10 * time.Second,
@@ -222,6 +224,8 @@ func (c *Config) Validate() error {
 		return bad("`flows` is empty: add at least `- source: public.*`")
 	case c.Hydrate.Workers < 1 || c.Hydrate.Workers > 64:
 		return bad("hydrate.workers is between 1 and 64, not %d", c.Hydrate.Workers)
+	case c.Hydrate.SplitBytes != 0 && c.Hydrate.SplitBytes < 64<<10:
+		return bad("hydrate.split_bytes is at least 64KiB, or 0 to copy every table in one stream")
 	case c.Batch.MaxRows < 1:
 		return bad("batch.max_rows is at least 1")
 	case c.Batch.MaxBytes < 64<<10:

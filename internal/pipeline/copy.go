@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -130,10 +131,8 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, name := range s.mode.Tables {
-		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return named(name, &b) }) {
-			return fault.Badly("--table %s: no flow has such a target", name)
-		}
+	if err := s.tablesExist(); err != nil {
+		return err
 	}
 	arrived, err := s.arrivals()
 	if err != nil {
@@ -241,6 +240,55 @@ func (s *session) forgetFiles(ctx context.Context, relations []change.Name) erro
 	return nil
 }
 
+// tablesExist refuses a --table that is no flow's target.
+func (s *session) tablesExist() error {
+	for _, name := range s.mode.Tables {
+		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return named(name, &b) }) {
+			return fault.Badly("--table %s: no flow has such a target", name)
+		}
+	}
+	return nil
+}
+
+// fill copies under a temporary slot, whose end is the end of all that the source
+// keeps for us, and writes no mark: nothing is going to follow. The targets hold rows
+// without a mark afterwards, as if somebody else had filled them, and a later run
+// refuses them.
+func (s *session) fill(ctx context.Context) error {
+	if s.mark.Phase != checkpoint.None {
+		return fault.Refuse("`tailrace backfill --table T --overwrite` copies a table of it again; another name under `pipeline`, with other targets, makes a copy beside it",
+			"pipeline %s has a mark at %s (%s): its targets are followed", s.Name, s.mark.Position, s.mark.Phase)
+	}
+	if err := s.tablesExist(); err != nil {
+		return err
+	}
+	bound := slices.Clone(s.bound)
+	if len(s.mode.Tables) > 0 {
+		bound = slices.DeleteFunc(bound, func(b Bound) bool { return !s.asked(&b) })
+	}
+	if err := unblocked(bound); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(bound, func(b Bound) bool { return b.Spec.Files }); i >= 0 {
+		return fault.Refuse("name the targets of tables with --table; `tailrace run --once` takes what files there are",
+			"target %s is made of files, which are followed and not copied", bound[i].Target.Name)
+	}
+	if err := s.fit(ctx, bound, s.mode.Overwrite || *s.filling); err != nil {
+		return err
+	}
+	*s.filling = true
+	snap, err := s.src.Snapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("take a snapshot of the source: %w", err)
+	}
+	defer s.close("snapshot", snap.Close)
+	if err := s.load(ctx, bound, snap, checkpoint.None); err != nil {
+		return err
+	}
+	s.Log.Info("filled; nothing follows, and no slot is left", "tables", len(bound), "position", snap.Position().String())
+	return nil
+}
+
 // widen gives a target the columns that its source table got while nothing ran, and
 // what its flow needs that has got a sequence since.
 func (s *session) widen(ctx context.Context, b *Bound) error {
@@ -314,10 +362,8 @@ func (s *session) doneState(b *Bound, p checkpoint.Phase, snap source.Snapshot) 
 // preflight refuses before anything is made: blocking findings of the source, a
 // target of another shape, and a target that holds rows we did not write.
 func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error {
-	for i := range bound {
-		if f := bound[i].Blocked; f != nil {
-			return fault.Refuse(f.Remedy, "%s", f.What)
-		}
+	if err := unblocked(bound); err != nil {
+		return err
 	}
 	findings, err := CheckSources(ctx, s.src, s.files, bound)
 	if err != nil {
@@ -329,6 +375,21 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 		}
 		s.Log.Debug(f.What, "remedy", f.Remedy)
 	}
+	return s.fit(ctx, bound, ours)
+}
+
+// unblocked refuses flows that cannot be what they say.
+func unblocked(bound []Bound) error {
+	for i := range bound {
+		if f := bound[i].Blocked; f != nil {
+			return fault.Refuse(f.Remedy, "%s", f.What)
+		}
+	}
+	return nil
+}
+
+// fit is the destination's side of preflight.
+func (s *session) fit(ctx context.Context, bound []Bound, ours bool) error {
 	for i := range bound {
 		t := bound[i].Target
 		begun := s.state(t.Name).Phase != checkpoint.None
@@ -356,8 +417,7 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 
 // load copies tables under one snapshot; it is nil where nothing is to be copied.
 func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot, phase checkpoint.Phase) error {
-	var tables []hydrate.Table
-	var withSequence []*Bound
+	var plain, withSequence []*Bound
 	for i := range bound {
 		b := &bound[i]
 		if b.second {
@@ -373,33 +433,19 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 		}
 		if b.flow != nil {
 			withSequence = append(withSequence, b)
-			continue
+		} else {
+			plain = append(plain, b)
 		}
-		req := source.CopyRequest{Table: b.Relation.Table, Binary: s.binary}
-		for _, c := range b.Target.Columns {
-			req.Columns = append(req.Columns, c.Name)
+	}
+	extents, err := s.measure(ctx, plain, snap)
+	if err != nil {
+		return err
+	}
+	tables := make([]hydrate.Table, len(plain))
+	for i, b := range plain {
+		if tables[i], err = s.tableCopy(ctx, b, snap, s.doneState(b, phase, snap), extents[i]); err != nil {
+			return err
 		}
-		if b.Target.Kind == 2 {
-			start := snap.Clock()
-			if b.Spec.HistoryStart == flow.HistoryStartInfinity {
-				start = time.Time{}
-			}
-			req.StartAt = &start
-		}
-		done := s.doneState(b, phase, snap)
-		tables = append(tables, hydrate.Table{
-			Name: b.Target.Name.String(), Rows: b.Relation.Rows, Bytes: b.Relation.Size,
-			Read: func(ctx context.Context, w io.Writer) (int64, error) { return snap.Copy(ctx, req, w) },
-			Load: func(ctx context.Context, r io.Reader) (int64, error) {
-				rows, err := s.dst.Load(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r}, true, done)
-				if err != nil {
-					return 0, err
-				}
-				s.remember(done)
-				fault.KillPoint("table loaded")
-				return rows, nil
-			},
-		})
 	}
 	if err := hydrate.Run(ctx, tables, s.Workers, s.Progress); err != nil {
 		if ctx.Err() != nil && !errors.Is(err, context.Canceled) {
@@ -413,6 +459,117 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 		}
 	}
 	s.progressed = true
+	return nil
+}
+
+// measure gives the true sizes of tables, and cuts the large ones, where the source
+// can tell; else what the catalogue knew.
+func (s *session) measure(ctx context.Context, bound []*Bound, snap source.Snapshot) ([]source.Extent, error) {
+	extents := make([]source.Extent, len(bound))
+	tables := make([]*change.Table, len(bound))
+	for i, b := range bound {
+		extents[i].Bytes, tables[i] = b.Relation.Size, b.Relation.Table
+	}
+	ranger, ok := snap.(source.Ranger)
+	if !ok || len(bound) == 0 {
+		return extents, nil
+	}
+	most := s.SplitBytes
+	if most <= 0 {
+		most = math.MaxInt64
+	}
+	return ranger.Measure(ctx, tables, most)
+}
+
+// tableCopy is the copy of one table: in parts where it is large and the destination
+// takes parts, else one stream.
+func (s *session) tableCopy(ctx context.Context, b *Bound, snap source.Snapshot, done checkpoint.Table, extent source.Extent) (hydrate.Table, error) {
+	req := source.CopyRequest{Table: b.Relation.Table, Binary: s.binary}
+	for _, c := range b.Target.Columns {
+		req.Columns = append(req.Columns, c.Name)
+	}
+	if b.Target.Kind == 2 {
+		start := snap.Clock()
+		if b.Spec.HistoryStart == flow.HistoryStartInfinity {
+			start = time.Time{}
+		}
+		req.StartAt = &start
+	}
+	t := hydrate.Table{Name: b.Target.Name.String(), Rows: b.Relation.Rows, Bytes: extent.Bytes}
+	parts, ok := s.dst.(sink.Parts)
+	if ok = ok && len(extent.Ranges) > 0; ok {
+		var err error
+		if ok, err = parts.BeginParts(ctx, b.Target); err != nil {
+			return t, fmt.Errorf("prepare target %s: %w", b.Target.Name, err)
+		}
+	}
+	if !ok {
+		t.Read = func(ctx context.Context, w io.Writer) (int64, error) { return s.copy(ctx, snap, req, w) }
+		t.Load = func(ctx context.Context, r io.Reader) (int64, error) {
+			rows, err := s.dst.Load(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r}, true, done)
+			if err == nil {
+				s.loaded(done)
+			}
+			return rows, err
+		}
+		return t, nil
+	}
+	for i := range extent.Ranges {
+		req := req
+		req.Range = &extent.Ranges[i]
+		t.Parts = append(t.Parts, hydrate.Part{
+			Bytes: req.Range.Bytes,
+			Read:  func(ctx context.Context, w io.Writer) (int64, error) { return s.copy(ctx, snap, req, w) },
+			Load: func(ctx context.Context, r io.Reader) (int64, error) {
+				rows, err := parts.LoadPart(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r})
+				if err == nil {
+					fault.KillPoint("part loaded")
+				}
+				return rows, err
+			},
+		})
+	}
+	t.Finish = func(ctx context.Context) error {
+		err := parts.EndParts(ctx, b.Target, done)
+		if err == nil {
+			s.loaded(done)
+		}
+		return err
+	}
+	s.Log.Info("a large table is copied in parts", "target", t.Name, "parts", len(t.Parts), "size", extent.Bytes)
+	return t, nil
+}
+
+// copy reads rows of the snapshot, no faster than is allowed.
+func (s *session) copy(ctx context.Context, snap source.Snapshot, req source.CopyRequest, w io.Writer) (int64, error) {
+	return snap.Copy(ctx, req, s.CopyRate.Writer(ctx, w))
+}
+
+// loaded remembers a table whose rows are committed.
+func (s *session) loaded(done checkpoint.Table) {
+	s.remember(done)
+	fault.KillPoint("table loaded")
+}
+
+// finishParts ends copies in parts that had all their rows when the program died.
+func (s *session) finishParts(ctx context.Context) error {
+	parts, ok := s.dst.(sink.Parts)
+	for i := range s.bound {
+		b := &s.bound[i]
+		st := s.state(b.Target.Name)
+		if !ok || b.second || s.asked(b) || st.Phase != checkpoint.Copying || st.Since.IsZero() || st.ID != b.Relation.Table.ID {
+			continue
+		}
+		s.Log.Info("all rows of the table were copied; its key is built", "target", b.Target.Name.String())
+		st.Phase = checkpoint.Live
+		if s.mark.Position.Before(st.Since) {
+			st.Phase = checkpoint.Catching
+		}
+		if err := parts.EndParts(ctx, b.Target, st); err != nil {
+			return fmt.Errorf("finish the copy of table %s: %w", b.Target.Name, err)
+		}
+		s.loaded(st)
+	}
 	return nil
 }
 

@@ -294,7 +294,7 @@ func (s *session) copyEvents(ctx context.Context, c *channel, b *Bound, snap sou
 	in, out := io.Pipe()
 	g, work := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		_, err := snap.Copy(work, req, out)
+		_, err := s.copy(work, snap, req, out)
 		out.CloseWithError(err)
 		return err
 	})

@@ -38,7 +38,9 @@ type Config struct {
 	DefaultSchema string // the destination's
 	Owner         checkpoint.Owner
 
-	Workers    int           // tables copied at once
+	Workers    int           // tables, or parts of large ones, copied at once
+	SplitBytes int64         // tables larger than this on disk are copied in parts of about this size; 0: none
+	CopyRate   *hydrate.Rate // of all copies together; nil: as fast as it goes
 	BatchRows  int           // row changes that close a batch
 	BatchBytes int64         // bytes that close a batch
 	QueueBytes int64         // what may wait between reading and applying
@@ -62,6 +64,7 @@ type Config struct {
 type Mode struct {
 	Once      bool     // stop when the mark has reached the source's position at the start
 	CopyOnly  bool     // stop after the copy
+	NoFollow  bool     // CopyOnly, and leave neither slot nor mark
 	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
 	Tables    []string // CopyOnly: copy these targets again although they are there
 
@@ -93,9 +96,10 @@ func Run(ctx context.Context, c Config, m Mode) error {
 	began, pause := time.Now(), retryFirst
 	var worked time.Time // when it last worked; zero: never
 	overwrite := m.Overwrite
+	filling := false
 	var toPark []*parking
 	for {
-		s := &session{Config: c, mode: m, worked: &worked, toPark: &toPark, hold: newHold()}
+		s := &session{Config: c, mode: m, worked: &worked, filling: &filling, toPark: &toPark, hold: newHold()}
 		s.mode.Overwrite = overwrite
 		s.overwriteDone = func() { overwrite = false }
 		err := s.run(ctx)
@@ -146,6 +150,7 @@ type session struct {
 	overwriteDone func()
 	worked        *time.Time
 	toPark        *[]*parking // targets that ended the sessions before
+	filling       *bool       // NoFollow: rows in the targets are of an earlier attempt of this run
 	progressed    bool
 	hold          *Hold
 	halfway       bool // follow ended with a source transaction half written (pieces)
@@ -258,6 +263,19 @@ func (s *session) walk(stop, work context.Context) error {
 		// before hydrateAll has found that nothing blocks it.
 		mark = checkpoint.Mark{Phase: checkpoint.Creating}
 	}
+	copyCtx, cancel := context.WithCancel(work) // a stop ends a copy at once: it starts again
+	defer cancel()
+	defer context.AfterFunc(stop, cancel)()
+	if s.mode.NoFollow {
+		if state.Keepless {
+			return fault.Badly("--no-follow copies tables; files are taken by run --once")
+		}
+		err := s.fill(copyCtx)
+		if err != nil && stop.Err() != nil {
+			return fault.Refuse("the same command with --overwrite fills them all", "stopped before every target was filled")
+		}
+		return err
+	}
 	d, err := checkpoint.Decide(mark, DecideState(state))
 	if err != nil {
 		return err
@@ -272,14 +290,14 @@ func (s *session) walk(stop, work context.Context) error {
 		}
 	}
 	s.Log.Info("decided where to begin", "action", d.Action.String(), "mark", s.mark.Position.String(), "tables", len(s.bound))
-	copyCtx, cancel := context.WithCancel(work) // a stop ends a copy at once: it starts again
-	defer cancel()
-	defer context.AfterFunc(stop, cancel)()
 	switch d.Action {
 	case checkpoint.Hydrate:
 		err = s.hydrateAll(copyCtx, d, state)
 	default:
-		if err = s.setAside(work, state); err == nil {
+		if err = s.finishParts(copyCtx); err == nil {
+			err = s.setAside(work, state)
+		}
+		if err == nil {
 			err = s.hydrateMissing(copyCtx)
 		}
 	}

@@ -43,6 +43,7 @@ func (w *Writer) bookTable(name string) string { return w.qualify(bookSchema, na
 // takeOver makes the bookkeeping where missing and becomes owner with epoch + 1;
 // mu is held.
 func (w *Writer) takeOver(ctx context.Context, me checkpoint.Owner) error {
+	w.known = nil // the bookkeeping may be new
 	var mark checkpoint.Mark
 	err := inTransaction(ctx, w.book, func() error {
 		if _, err := w.book.exec(ctx, fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %s.%s", quote(w.catalog), quote(bookSchema))); err != nil {
@@ -361,6 +362,7 @@ func (w *Writer) Teardown(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.shapes, w.known = nil, nil
 	err := inTransaction(ctx, w.book, func() error {
 		memories, err := w.memories(ctx)
 		if err != nil {

@@ -13,6 +13,7 @@ func Peek(w *Writer, ctx context.Context, sql string, fn func(cells []*string) e
 		return false, nil
 	}
 	c, err := w.connect()
+	w.known = nil // the statement may make a table
 	w.mu.Unlock()
 	if err != nil {
 		return true, err

@@ -87,12 +87,6 @@ func (w *Writer) memoryTable(n change.Name) string {
 	return w.bookTable(memoryName(w.cfg.Pipeline, n))
 }
 
-// remembers reports whether the target has a memory.
-func (w *Writer) remembers(ctx context.Context, n change.Name) (bool, error) {
-	exists, err := w.hasBookTable(ctx, w.book, memoryName(w.cfg.Pipeline, n))
-	return exists, w.explain("look for what is remembered of "+n.String(), err)
-}
-
 // bytesLiteral is a BLOB as an expression; NULL for nil.
 func bytesLiteral(b []byte) string {
 	if b == nil {
@@ -503,7 +497,7 @@ func (w *Writer) Reset(ctx context.Context, t *scd.Target) error {
 	})
 	w.touched(t.Name)
 	w.mu.Lock()
-	w.shapes = nil
+	w.shapes, w.known = nil, nil
 	w.mu.Unlock()
 	return w.explain("empty "+t.Name.String(), err)
 }

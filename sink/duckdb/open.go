@@ -72,6 +72,7 @@ type Writer struct {
 	book   *conn
 	epoch  int64
 	shapes map[*scd.Target]*shape
+	known  *catalogue // nil: to be read
 
 	planned map[string]change.Name // targets that Plan was asked for, by folded name
 
@@ -207,7 +208,7 @@ func (w *Writer) connect() (*conn, error) {
 
 // shut closes the instance; mu is held.
 func (w *Writer) shut() {
-	w.shapes = nil
+	w.shapes, w.known = nil, nil
 	if w.book != nil {
 		w.book.close()
 		w.book = nil

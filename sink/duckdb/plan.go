@@ -42,10 +42,11 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		p.DDL = append(w.createTarget(t, true), w.createMemory(t)...)
 		return p, nil
 	}
-	remembers, err := w.remembers(ctx, t.Name)
+	known, err := w.catalogueOf(ctx)
 	if err != nil {
 		return p, err
 	}
+	remembers := known.find(bookSchema, memoryName(w.cfg.Pipeline, t.Name)).exists
 	memory := func() {
 		switch {
 		case t.Sequenced && !remembers:
@@ -56,20 +57,9 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 			p.DDL = append(p.DDL, "DROP TABLE "+w.memoryTable(t.Name)+";")
 		}
 	}
-	rel, err := w.look(ctx, w.book, t.Name)
-	if err != nil {
-		return p, err
-	}
+	rel := known.find(schemaOf(t.Name), t.Name.Table)
 	if !rel.exists {
-		missing := true
-		err := w.book.each(ctx, func(cells []*string) error {
-			missing = missing && fold(*cells[0]) != fold(schemaOf(t.Name))
-			return nil
-		}, "SELECT schema_name FROM duckdb_schemas() WHERE database_name = $1", w.catalog)
-		if err != nil {
-			return p, w.explain("look for schema "+schemaOf(t.Name), err)
-		}
-		p.DDL = w.createTarget(t, missing)
+		p.DDL = w.createTarget(t, !known.schemas[fold(schemaOf(t.Name))])
 		memory()
 		return p, nil
 	}
@@ -84,7 +74,7 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		return p, w.explain("read target "+t.Name.String(), err)
 	}
 	p.Rows = n > 0
-	ours, err := w.made(ctx, rel.schema, rel.table)
+	ours, err := w.made(ctx, known, rel.schema, rel.table)
 	if err != nil {
 		return p, err
 	}
@@ -249,9 +239,9 @@ func (r *relation) twin(name string) string {
 }
 
 // made reports whether this pipeline made the table.
-func (w *Writer) made(ctx context.Context, schema, table string) (bool, error) {
-	if exists, err := w.hasBook(ctx, w.book); err != nil || !exists {
-		return false, w.explain("read the bookkeeping", err)
+func (w *Writer) made(ctx context.Context, known *catalogue, schema, table string) (bool, error) {
+	if !known.find(bookSchema, "made").exists {
+		return false, nil
 	}
 	n, err := w.book.number(ctx, "SELECT count(*) FROM "+w.bookTable("made")+" WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3", w.cfg.Pipeline, schema, table)
 	return n > 0, w.explain("read the bookkeeping", err)
@@ -327,6 +317,11 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 		return nil
 	}
 	w.shapes = nil
+	known := w.known // as the plan has seen it
+	if p.Exists || t.Sequenced || known.find(bookSchema, memoryName(w.cfg.Pipeline, t.Name)).exists {
+		known = nil // more than one table changes
+	}
+	w.known = nil
 	err = inTransaction(ctx, w.book, func() error {
 		for _, sql := range p.DDL {
 			if _, err := w.book.exec(ctx, sql); err != nil {
@@ -340,7 +335,10 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 		return err
 	})
 	w.touched(t.Name)
-	return w.explain("create target "+t.Name.String(), err)
+	if err != nil || known == nil {
+		return w.explain("create target "+t.Name.String(), err)
+	}
+	return w.learn(ctx, known, t.Name)
 }
 
 // noteMemory makes the head's row agree with the memory's table: a row for a

@@ -31,7 +31,7 @@ func (w *Writer) Seed(ctx context.Context, t *scd.Target, head sequenced.Head, r
 	})
 	w.touched(t.Name)
 	w.mu.Lock()
-	w.shapes = nil
+	w.shapes, w.known = nil, nil
 	w.mu.Unlock()
 	return err
 }

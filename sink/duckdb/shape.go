@@ -80,9 +80,7 @@ UNION ALL SELECT schema_name, view_name, true FROM duckdb_views() WHERE database
 		return r, w.explain("read the catalogue for "+n.String(), err)
 	}
 	err = c.each(ctx, func(cells []*string) error {
-		r.cols = append(r.cols, present{
-			name: *cells[0], spelling: *cells[1], typ: parseType(*cells[1]), nullable: *cells[2] == "t", filled: cells[3] != nil,
-		})
+		r.cols = append(r.cols, presentOf(cells))
 		return nil
 	}, `SELECT column_name, data_type, is_nullable, column_default FROM duckdb_columns()
 WHERE database_name = $1 AND schema_name = $2 AND table_name = $3 ORDER BY column_index`, w.catalog, r.schema, r.table)
@@ -106,10 +104,11 @@ func (w *Writer) shape(ctx context.Context, t *scd.Target) (*shape, error) {
 	if s := w.shapes[t]; s != nil {
 		return s, nil
 	}
-	rel, err := w.look(ctx, w.book, t.Name)
+	known, err := w.catalogueOf(ctx)
 	if err != nil {
 		return nil, err
 	}
+	rel := known.find(schemaOf(t.Name), t.Name.Table)
 	if !rel.exists {
 		return nil, fault.Refuse("run it again: a missing target is created at start", "target %s is not in %s", t.Name, w.cfg.Path)
 	}

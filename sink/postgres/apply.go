@@ -207,6 +207,7 @@ func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, p
 }
 
 func (a *applier) connect(ctx context.Context) error {
+	a.w.closeIdle(ctx)
 	s, err := a.w.connect(ctx, descend)
 	if err != nil {
 		return err

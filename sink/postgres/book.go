@@ -413,6 +413,15 @@ func (w *Writer) teardown(ctx context.Context, s *session) error {
 			sql += fmt.Sprintf("DROP TABLE IF EXISTS %s;", recordsTable(str(r[0])))
 		}
 	}
+	if slices.Contains(there, "made") {
+		rows, err := s.query(ctx, "SELECT target_schema, target_table FROM _tailrace.made WHERE pipeline = $1", w.cfg.Pipeline)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			sql += w.dropWaiting(change.Name{Schema: str(r[0]), Table: str(r[1])}) + ";"
+		}
+	}
 	var counts, names []string
 	for _, table := range there {
 		table = "_tailrace." + table

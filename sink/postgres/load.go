@@ -20,46 +20,70 @@ func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bo
 	if err != nil {
 		return 0, err
 	}
-	s, err := w.connect(ctx, "SET maintenance_work_mem = '256MB';") // a third of the default's time for an index over ten million rows
+	s, err := w.borrow(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer s.close(ctx)
-	w.mayReplicate(ctx, s)
 	sh, err := w.shapeOf(ctx, s, t)
 	if err != nil {
+		s.close(ctx)
 		return 0, err
 	}
-	fail := func(err error, doing string) (int64, error) { return 0, w.explain(ctx, err, doing, sh) }
-	if err := w.fence(ctx, s, epoch); err != nil {
-		return fail(err, "load")
-	}
-	if err := s.exec(ctx, "BEGIN"); err != nil {
-		return fail(err, "load")
-	}
-	if empty {
-		if err := s.exec(ctx, sh.truncateSQL()); err != nil {
-			return fail(err, "empty")
-		}
-	}
-	rows, err := w.copyIn(ctx, s, sh, in)
+	rows, doing, err := w.load(ctx, s, sh, epoch, in, empty, done)
+	w.giveBack(ctx, s, err == nil && sh.direct())
 	if err != nil {
-		return fail(err, "load")
-	}
-	if err := sh.ensureKey(ctx, s, w); err != nil {
-		return fail(err, "add the primary key to")
-	}
-	if err := w.fence(ctx, s, epoch); err != nil {
-		return fail(err, "load")
-	}
-	if err := saveTable(ctx, s, w.cfg.Pipeline, done); err != nil {
-		return fail(err, "record the load of")
-	}
-	// Until the load is on disk its table is not live.
-	if err := s.exec(ctx, "SET LOCAL synchronous_commit = local; COMMIT"); err != nil {
-		return fail(err, "commit the load of")
+		return 0, w.explain(ctx, err, doing, sh)
 	}
 	return rows, nil
+}
+
+// load says, beside an error, what it was doing.
+func (w *Writer) load(ctx context.Context, s *session, sh *shape, epoch int64, in sink.Copy, empty bool, done checkpoint.Table) (rows int64, doing string, err error) {
+	if err := w.fence(ctx, s, epoch); err != nil {
+		return 0, "load", err
+	}
+	if err := s.exec(ctx, "BEGIN"); err != nil {
+		return 0, "load", err
+	}
+	if empty {
+		if err := w.clear(ctx, s, sh); err != nil {
+			return 0, "empty", err
+		}
+	}
+	if rows, err = w.copyIn(ctx, s, sh, in); err != nil {
+		return 0, "load", err
+	}
+	if err := sh.ensureKey(ctx, s, w); err != nil {
+		return 0, "add the primary key to", err
+	}
+	if err := w.fence(ctx, s, epoch); err != nil {
+		return 0, "load", err
+	}
+	if err := saveTable(ctx, s, w.cfg.Pipeline, done); err != nil {
+		return 0, "record the load of", err
+	}
+	// Until the load is on disk its table is not live.
+	return rows, "commit the load of", s.exec(ctx, "SET LOCAL synchronous_commit = local; COMMIT")
+}
+
+// clear empties a target, and drops what a copy in parts of it has left. To make an
+// empty table's file anew would take longer than to make the table, and readers
+// would wait for the load.
+func (w *Writer) clear(ctx context.Context, s *session, sh *shape) error {
+	name := w.qualified(sh.target.Name)
+	rows, err := s.ask(ctx, "SELECT (SELECT c.relkind = 'r' AND pg_relation_size(c.oid) = 0 FROM pg_class AS c WHERE c.oid = to_regclass($1)), to_regclass($2) IS NOT NULL", qualifiedName(name), qualifiedName(w.waiting(name)))
+	if err != nil {
+		return err
+	}
+	if str(rows[0][1]) == "t" {
+		if err := s.exec(ctx, w.dropWaiting(name)); err != nil {
+			return err
+		}
+	}
+	if str(rows[0][0]) == "t" {
+		return nil
+	}
+	return s.exec(ctx, sh.truncateSQL())
 }
 
 // copyIn runs the COPY. A generated column of the target takes no value, and a

@@ -29,12 +29,12 @@ func fillfactor(t *scd.Target) string {
 
 // Plan compares a target with what is there.
 func (w *Writer) Plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
-	s, err := w.connect(ctx, "")
+	s, err := w.borrow(ctx)
 	if err != nil {
 		return sink.Plan{}, err
 	}
-	defer s.close(ctx)
 	d, err := w.plan(ctx, s, t)
+	w.giveBack(ctx, s, err == nil)
 	d.DDL = slices.Concat(d.DDL, d.memory, d.later)
 	return d.Plan, err
 }
@@ -44,12 +44,16 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 	if _, err := w.owned(); err != nil {
 		return err
 	}
-	// A change that waits behind a long query makes everybody else wait behind it.
-	s, err := w.connect(ctx, "SET lock_timeout = '30s';")
+	s, err := w.borrow(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.close(ctx)
+	err = w.create(ctx, s, t)
+	w.giveBack(ctx, s, err == nil)
+	return err
+}
+
+func (w *Writer) create(ctx context.Context, s *session, t *scd.Target) error {
 	d, err := w.plan(ctx, s, t)
 	if err != nil {
 		return err
@@ -71,7 +75,12 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 	if len(sql) == 0 {
 		return nil
 	}
-	if err := s.exec(ctx, "BEGIN;"+strings.Join(sql, ";")+";COMMIT"); err != nil {
+	// A change that waits behind a long query makes everybody else wait behind it.
+	begin := "BEGIN; SET LOCAL lock_timeout = '30s';"
+	if s.replica {
+		begin += "SET LOCAL session_replication_role = origin;" // an event trigger may want to know of the table
+	}
+	if err := s.exec(ctx, begin+strings.Join(sql, ";")+";COMMIT"); err != nil {
 		return w.explain(ctx, err, "create table "+name.String(), nil)
 	}
 	return nil
@@ -108,7 +117,7 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 		return fail(err)
 	}
 	start := types[len(t.Columns)]
-	rights, err := s.query(ctx, rightsSQL, p.name.Schema)
+	rights, err := s.ask(ctx, rightsSQL, p.name.Schema)
 	if err != nil {
 		return fail(err)
 	}
@@ -158,7 +167,7 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 	for i := before; i < len(p.problems); i++ {
 		p.problems[i].Reset = r.ours && t.Sequenced
 	}
-	if !w.mayReplicate(ctx, s) && len(r.triggers)+len(r.foreign) > 0 {
+	if len(r.triggers)+len(r.foreign) > 0 && !s.replica && !w.mayReplicate(ctx, s) {
 		p.block(fmt.Sprintf("GRANT SET ON PARAMETER session_replication_role TO %s; -- version 15 and later; before: ALTER TABLE %s DISABLE TRIGGER USER, and drop its foreign keys", quote(p.user), qualifiedName(p.name)),
 			"table %s has triggers or foreign keys (%s) that would fire again for the source's changes", p.name, strings.Join(append(r.triggers, r.foreign...), ", "))
 	}
@@ -313,7 +322,7 @@ func (w *Writer) destinationTypes(ctx context.Context, s *session, source []chan
 	for _, t := range source {
 		names = append(names, candidates(t)...)
 	}
-	rows, err := s.query(ctx, "SELECT to_regtype(n)::oid FROM unnest($1::text[]) WITH ORDINALITY AS x (n, i) ORDER BY i", names)
+	rows, err := s.ask(ctx, "SELECT to_regtype(n)::oid FROM unnest($1::text[]) WITH ORDINALITY AS x (n, i) ORDER BY i", names)
 	if err != nil {
 		return nil, err
 	}

@@ -29,8 +29,8 @@ type Config struct {
 //
 // It holds at most two lasting sessions: a small one (side) for ownership,
 // heartbeat, state and durability, so that these never wait behind a batch, and
-// one for Apply. Load, Scan, Show and Plan open a session each for as long as
-// they run.
+// one for Apply. Scan and Show open a session each for as long as they run; Plan,
+// Create, Load and the parts of a copy share some, which end with the first batch.
 //
 // What makes a batch exactly-once is one row: _tailrace.marks. It holds the
 // position and the owner's epoch, and every transaction that writes rows ends
@@ -51,6 +51,7 @@ type Writer struct {
 	epoch    int64      // 0 until owned
 	applied  change.Position
 	durables durables
+	idle     []*session // of the copy
 
 	// mark is held while a transaction writes the mark's row, by Save or by the end
 	// of a batch, so that the row's place is known to both.
@@ -111,6 +112,7 @@ func (w *Writer) owned() (int64, error) {
 // Close gives up ownership and ends all sessions.
 func (w *Writer) Close(ctx context.Context) error {
 	w.apply.close(ctx)
+	w.closeIdle(ctx)
 	w.side.Lock()
 	defer w.side.Unlock()
 	s := w.side.session

@@ -54,7 +54,8 @@ const oldestServer = 140000
 
 // session is one connection with our settings, and its prepared statements.
 type session struct {
-	conn *pgconn.PgConn
+	conn    *pgconn.PgConn
+	replica bool // of a borrowed session: mayReplicate
 
 	// Prepared statements by text, the least recently used at the back. 256 of
 	// them, at some 20 kB each in the server, serve fifty busy targets.
@@ -153,6 +154,10 @@ func (s *session) exec(ctx context.Context, sql string) error {
 // query runs one statement and returns its rows as text; nil is NULL. A parameter
 // that is nil is NULL.
 func (s *session) query(ctx context.Context, sql string, params ...any) ([][]*string, error) {
+	return textRows(s.conn.ExecParams(ctx, sql, parameters(params), nil, nil, nil).Read())
+}
+
+func parameters(params []any) [][]byte {
 	values := make([][]byte, len(params))
 	for i, p := range params {
 		switch p := p.(type) {
@@ -163,7 +168,19 @@ func (s *session) query(ctx context.Context, sql string, params ...any) ([][]*st
 			values[i] = fmt.Append([]byte{}, p) // never nil, which is NULL
 		}
 	}
-	res := s.conn.ExecParams(ctx, sql, values, nil, nil, nil).Read()
+	return values
+}
+
+// ask is query for a statement that is asked again and again, and so is prepared.
+func (s *session) ask(ctx context.Context, sql string, params ...any) ([][]*string, error) {
+	desc, err := s.prepare(ctx, sql)
+	if err != nil {
+		return nil, err
+	}
+	return textRows(s.conn.ExecPrepared(ctx, desc.Name, parameters(params), nil, nil).Read())
+}
+
+func textRows(res *pgconn.Result) ([][]*string, error) {
 	if res.Err != nil {
 		return nil, res.Err
 	}

@@ -104,7 +104,7 @@ type index struct {
 
 // readRelation looks a table up; nil if there is none.
 func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*relation, error) {
-	rows, err := s.query(ctx, relationSQL, n.Schema, n.Table)
+	rows, err := s.ask(ctx, relationSQL, n.Schema, n.Table)
 	if err != nil || len(rows) == 0 {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 	if list := str(rows[0][3]); list != "" {
 		r.missing = strings.Split(list, ", ")
 	}
-	if rows, err = s.query(ctx, attributesSQL, r.oid); err != nil {
+	if rows, err = s.ask(ctx, attributesSQL, r.oid); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
@@ -123,7 +123,7 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 			equals: equalsIn(row[11]), domain: str(row[12]) == "t",
 		}
 	}
-	if rows, err = s.query(ctx, indexesSQL, r.oid); err != nil {
+	if rows, err = s.ask(ctx, indexesSQL, r.oid); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
@@ -136,7 +136,7 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 		i.columns = []string{str(row[4])}
 		r.indexes = append(r.indexes, i)
 	}
-	if rows, err = s.query(ctx, firingSQL, r.oid); err != nil {
+	if rows, err = s.ask(ctx, firingSQL, r.oid); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
@@ -146,7 +146,7 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 			r.foreign = append(r.foreign, str(row[1]))
 		}
 	}
-	rows, err = s.query(ctx, oursSQL, n.Schema, n.Table)
+	rows, err = s.ask(ctx, oursSQL, n.Schema, n.Table)
 	if err != nil && !missingBook(err) && stateOf(err) != notPermitted {
 		return nil, err
 	}
@@ -195,7 +195,12 @@ func (ix *index) onKey(t *scd.Target) bool {
 // shapeOf reads a target's shape for loading or applying. The table must be there
 // and fit: Create has seen to that.
 func (w *Writer) shapeOf(ctx context.Context, s *session, t *scd.Target) (*shape, error) {
-	name := w.qualified(t.Name)
+	return w.shapeAt(ctx, s, t, w.qualified(t.Name))
+}
+
+// shapeAt is shapeOf for a target that stands under a name: its own, or where its
+// copy is being put together.
+func (w *Writer) shapeAt(ctx context.Context, s *session, t *scd.Target, name change.Name) (*shape, error) {
 	r, err := w.readRelation(ctx, s, name)
 	if err != nil {
 		return nil, w.explain(ctx, err, "look at table "+name.String(), nil)
@@ -227,7 +232,7 @@ func (w *Writer) shapeOf(ctx context.Context, s *session, t *scd.Target) (*shape
 			sh.uniques = append(sh.uniques, ix.name)
 		}
 	}
-	if len(sh.keys) > 0 && !sh.keyed && !r.ours {
+	if len(sh.keys) > 0 && !sh.keyed && !r.ours && name == w.qualified(t.Name) {
 		return nil, fault.Refuse(addKeySQL(name, t)+";", "table %s has no unique index on its key", name)
 	}
 	return sh, nil

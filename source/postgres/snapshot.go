@@ -183,7 +183,7 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 		return 0, err
 	}
 	defer func() { n.giveBack(conn, err == nil) }()
-	t, err := n.pin(ctx, conn, r.Table)
+	t, err := n.pin(ctx, conn, r.Table, r.Range)
 	if err != nil {
 		return 0, err
 	}
@@ -227,14 +227,19 @@ type pinnedTable struct {
 // shape, and makes sure that the snapshot can see its rows: a TRUNCATE or an ALTER
 // TABLE that rewrites it, committed since the snapshot, leaves a new file whose
 // rows the snapshot sees none of. The catalogue read by a query is the snapshot's;
-// pg_relation_filenode gives today's file.
-func (n *snapshot) pin(ctx context.Context, conn *pgconn.PgConn, t *change.Table) (pinnedTable, error) {
+// pg_relation_filenode gives today's file. Of a table copied in ranges the same is
+// asked for each: between two of them it is not locked.
+func (n *snapshot) pin(ctx context.Context, conn *pgconn.PgConn, t *change.Table, part *source.Range) (pinnedTable, error) {
 	table := literal(fmt.Sprint(t.ID))
+	tree := "NULL"
+	if part != nil && part.Tree != "" {
+		tree = treeOf(table)
+	}
 	begin := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT " + literal(n.name) +
 		"; LOCK TABLE " + qualified(t.Name) + " IN ACCESS SHARE MODE" +
 		"; SELECT c.relkind, (SELECT count(*) FROM pg_partition_tree(" + table + "::oid::regclass) p JOIN pg_class l ON l.oid = p.relid" +
 		" WHERE l.relfilenode <> 0 AND l.relfilenode IS DISTINCT FROM pg_relation_filenode(l.oid))" +
-		" + CASE WHEN c.relkind = 'r' AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid) THEN 1 ELSE 0 END" +
+		" + CASE WHEN c.relkind = 'r' AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid) THEN 1 ELSE 0 END, " + tree +
 		" FROM pg_class c WHERE c.oid = " + table + "::oid AND c.oid = " + literal(qualified(t.Name)) + "::regclass"
 	result, err := conn.Exec(ctx, begin).ReadAll()
 	switch {
@@ -253,6 +258,15 @@ func (n *snapshot) pin(ctx context.Context, conn *pgconn.PgConn, t *change.Table
 	}
 	if string(rows[0][1]) != "0" {
 		return pinnedTable{}, fault.Retry(nil, "the table was truncated or rewritten after the snapshot, which cannot see its rows: a new snapshot is needed")
+	}
+	if part != nil && string(rows[0][2]) != part.Tree {
+		return pinnedTable{}, fault.Retry(nil, "partitions were attached or detached during the copy: a new snapshot is needed")
+	}
+	if part != nil {
+		// The ranges are read in the order of the file, whatever the planner's guesses.
+		if _, err := conn.Exec(ctx, "SET LOCAL enable_seqscan = off; SET LOCAL max_parallel_workers_per_gather = 0").ReadAll(); err != nil {
+			return pinnedTable{}, fmt.Errorf("prepare to read a range: %w", err)
+		}
 	}
 	p := pinnedTable{kind: string(rows[0][0])}
 	if !n.source.names.ownPubs && versionOf(conn) >= 15 {
@@ -288,7 +302,7 @@ func copyStatement(r source.CopyRequest, t pinnedTable) string {
 	if r.Binary {
 		format = " (FORMAT binary)"
 	}
-	if t.kind == "r" && t.filter == "" && r.StartAt == nil && len(columns) > 0 {
+	if t.kind == "r" && t.filter == "" && r.StartAt == nil && r.Range == nil && len(columns) > 0 {
 		return "COPY " + qualified(r.Table.Name) + " (" + list + ") TO STDOUT" + format
 	}
 	if r.StartAt != nil {
@@ -301,15 +315,22 @@ func copyStatement(r source.CopyRequest, t pinnedTable) string {
 		}
 		list += "timestamptz " + literal(start) + ", NULL::timestamptz"
 	}
-	only := ""
-	if t.kind == "r" {
-		only = "ONLY "
-	}
-	where := ""
+	from, where := qualified(r.Table.Name), ""
 	if t.filter != "" {
-		where = " WHERE " + t.filter
+		where = " WHERE (" + t.filter + ")"
 	}
-	return "COPY (SELECT " + list + " FROM " + only + qualified(r.Table.Name) + where + ") TO STDOUT" + format
+	switch {
+	case r.Range != nil:
+		from = "ONLY " + qualified(r.Range.Leaf)
+		if within := bounds(r.Range); within != "" && where != "" {
+			where += " AND " + within
+		} else if within != "" {
+			where = " WHERE " + within
+		}
+	case t.kind == "r":
+		from = "ONLY " + from
+	}
+	return "COPY (SELECT " + list + " FROM " + from + where + ") TO STDOUT" + format
 }
 
 // session takes an idle session or opens one.
