@@ -113,9 +113,18 @@ func (r *rig) start(t testing.TB, env []string, more ...string) *proc {
 }
 
 // command runs a command to its end and returns all its output and its exit code.
+// commandLimit is how long a command may take: long beside what any of them needs, also
+// on a machine that has other work.
+func commandLimit() time.Duration {
+	if os.Getenv("TAILRACE_SOAK") != "" {
+		return 15 * time.Minute
+	}
+	return 3 * time.Minute
+}
+
 func (r *rig) command(t testing.TB, env []string, command string, more ...string) (string, int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), commandLimit())
 	defer cancel()
 	c := exec.CommandContext(ctx, binary(t), r.args(command, more...)...)
 	c.Env = append(append(os.Environ(), r.env...), env...)
