@@ -108,7 +108,7 @@ func dial(ctx context.Context, file string) (*net.UnixConn, error) {
 		conn, err := d.DialContext(ctx, "unix", name)
 		if err != nil {
 			denied = denied || errors.Is(err, fs.ErrPermission)
-			if ctx.Err() != nil {
+			if errors.Is(ctx.Err(), context.Canceled) {
 				return nil, ctx.Err()
 			}
 			continue // not there, or left by a process that was killed: refused

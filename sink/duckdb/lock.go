@@ -192,7 +192,7 @@ func (w *Writer) ownedBy() error {
 		who = fmt.Sprintf("pid %d on host %s (heartbeat %s ago)", pid, host, age.Round(time.Second/10))
 	}
 	return &fault.Error{Kind: fault.Operator, Op: fmt.Sprintf("open %s: it is owned by %s", w.cfg.Path, who), Err: fault.ErrOwned,
-		Remedy: "one process owns a DuckDB file for life: ask that process, read a snapshot file, or stop it first"}
+		Remedy: "one process owns a DuckDB file for life: `tailrace query` asks a running daemon, `tailrace snapshot` has it write a copy for other programs; or stop that process first"}
 }
 
 // heldBy is the error for a lock that cannot be had: a reader goes away by itself, an
