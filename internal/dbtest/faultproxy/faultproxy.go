@@ -27,7 +27,8 @@ const (
 // bytes go through. Held (Hold): nothing goes through until Release, then all of it
 // does, as after a cable was put back. Lost (Lose): nothing ever goes through again,
 // as behind a firewall that has forgotten the connection; the ends of a lost link
-// learn of nothing, not even that the other one has closed, until Cut or Close.
+// learn of nothing, not even that the other one has closed, until Cut or Close (or, the
+// server, until what Lose returned is called).
 // Nothing is read in a direction that does not forward, so that a writer's buffers
 // fill and it blocks, as it does when its packets are not acknowledged.
 //
@@ -99,7 +100,8 @@ func (p *Proxy) Slow(delay time.Duration, bytesPerSecond int) {
 }
 
 // Lose makes the present links silent in the given directions for ever. New ones are
-// not affected. It returns a function that closes those links.
+// not affected. It returns a function that ends them at the server alone, as its
+// keepalives would; the clients go on hearing nothing.
 func (p *Proxy) Lose(d Direction) (end func()) {
 	var lost []*link
 	p.set(func() {
@@ -109,8 +111,13 @@ func (p *Proxy) Lose(d Direction) (end func()) {
 		}
 	})
 	return func() {
+		p.set(func() {
+			for _, l := range lost {
+				l.lost = Both
+			}
+		})
 		for _, l := range lost {
-			l.end()
+			reset(l.server)
 		}
 	}
 }

@@ -161,6 +161,8 @@ func TestLostLinksStaySilentAndOpen(t *testing.T) {
 		t.Errorf("%d links: the lost one is not counted", p.Links())
 	}
 	end()
+	c.silent(t)
+	p.Cut()
 	c.ended(t)
 }
 
