@@ -18,6 +18,9 @@ const (
 	// sidePatience is for one small statement beside the batches. The heartbeat is
 	// stale after this time: who has waited so long may have been succeeded already.
 	sidePatience = staleAfter
+	// amendPatience is for a change of the bookkeeping that may touch millions of rows:
+	// events set aside, files taken.
+	amendPatience = 2 * time.Minute
 	// lineSilence is how long nothing may come or go on the socket of a running batch
 	// before the server is asked what it is doing. What a slow network still carries
 	// of bytes that were sent has arrived by then.
