@@ -93,7 +93,7 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		case s.asked(b):
 			missing = append(missing, *b)
 		case st.Phase == checkpoint.Parked:
-			s.Log.Warn("table is parked", "target", b.Target.Name.String(), "reason", st.Reason)
+			s.warnOnce("table is parked", "target", b.Target.Name.String(), "reason", st.Reason)
 		case st.Phase == checkpoint.None, st.Phase == checkpoint.Creating, st.Phase == checkpoint.Copying:
 			missing = append(missing, *b)
 		default:

@@ -584,7 +584,7 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 	}
 	f.unsealed = f.unsealed || len(b.Files) > 0 && f.applied == f.end
 	f.written, f.applied = now, f.end
-	f.progressed, *f.worked = true, now
+	f.progressed = true
 	f.Stats.Transactions.Add(int64(txs))
 	f.Stats.Applied.Set(f.end)
 	if !f.commit.IsZero() {

@@ -119,6 +119,7 @@ func (s *session) rest(stop, work context.Context) error {
 	s.Log.Warn("paused: nothing is read or written before `tailrace resume`; the source keeps its log meanwhile", "since", p.Since.Local().Format(time.RFC3339), "by", p.By)
 	s.hold.change(func() { s.hold.resting = true })
 	defer s.hold.change(func() { s.hold.resting = false })
+	s.rested = true
 	s.Stats.Paused.Store(true)
 	defer s.Stats.Paused.Store(false)
 	watch := time.NewTicker(watchEvery)
@@ -129,7 +130,6 @@ func (s *session) rest(stop, work context.Context) error {
 			s.Log.Info("resumed")
 			return nil
 		}
-		*s.worked = time.Now()
 		select {
 		case <-changed:
 		case <-watch.C:

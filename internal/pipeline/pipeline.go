@@ -77,80 +77,17 @@ type Mode struct {
 	instead func(stop, work context.Context, s *session) error
 }
 
-// Pause before a retry: from 0.5 s doubling to 15 s, so that a restart of the
-// database costs about a second, and a long outage four attempts a minute.
-var (
-	retryFirst = 500 * time.Millisecond
-	retryLast  = 15 * time.Second
-)
-
-const (
-	// A destination or source that was never reached is more likely a wrong DSN
-	// than an outage: give up after 10 s so that the person sees it.
-	retryNeverWorked = 10 * time.Second
-)
-
-// Run runs the pipeline until the mode's end, ctx (drains, then returns nil), or a
-// fault that retrying does not mend. The error's kind decides the exit code.
-func Run(ctx context.Context, c Config, m Mode) error {
-	began, pause := time.Now(), retryFirst
-	var worked time.Time // when it last worked; zero: never
-	overwrite := m.Overwrite
-	filling := false
-	var toPark []*parking
-	for {
-		s := &session{Config: c, mode: m, worked: &worked, filling: &filling, toPark: &toPark, hold: newHold()}
-		s.mode.Overwrite = overwrite
-		s.overwriteDone = func() { overwrite = false }
-		err := s.run(ctx)
-		if p := (*parking)(nil); errors.As(err, &p) && m.instead == nil {
-			toPark = append(toPark, p)
-			err = fault.Retry(err, "entering anew without target %s", p.target)
-		}
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil && errors.Is(err, context.Canceled):
-			return nil
-		case errors.Is(err, errAnew):
-			continue
-		case fault.KindOf(err) != fault.Transient || errors.Is(err, fault.ErrOwned):
-			return err
-		}
-		limit, since := c.RetryMax, worked
-		if worked.IsZero() {
-			limit, since = min(retryNeverWorked, c.RetryMax), began
-		}
-		if s.progressed {
-			pause = retryFirst
-		}
-		left := limit - time.Since(since)
-		if left <= 0 {
-			return fmt.Errorf("gave up after %s of retries: %w", time.Since(since).Round(time.Second), err)
-		}
-		c.Stats.Retries.Add(1)
-		wait := min(pause, left).Round(time.Millisecond)
-		c.Log.Warn("will try again", "in", wait.String(), "error", err.Error())
-		if err := c.lookAway(ctx); err != nil {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil
-		}
-		pause = min(2*pause, retryLast)
-	}
-}
-
 // session is one pass through the front door: open, own, decide, copy, follow.
 type session struct {
 	Config
 	mode          Mode
 	overwriteDone func()
-	worked        *time.Time
 	toPark        *[]*parking // targets that ended the sessions before
 	filling       *bool       // NoFollow: rows in the targets are of an earlier attempt of this run
+	said          map[string]bool
+	level         slog.Level // of what every session says
+	reached       time.Time  // both sides; zero: not yet
+	rested        bool       // it was paused: what could not be reached meanwhile is no outage
 	progressed    bool
 	hold          *Hold
 	halfway       bool // follow ended with a source transaction half written (pieces)
@@ -249,14 +186,14 @@ func (s *session) walk(stop, work context.Context) error {
 		return err
 	}
 	if s.mode.instead != nil {
-		*s.worked = time.Now()
+		s.reached = time.Now()
 		return s.mode.instead(stop, work, s)
 	}
 	state, err := s.src.State(work)
 	if err != nil {
 		return fmt.Errorf("read the source's state: %w", err)
 	}
-	*s.worked = time.Now() // both sides were reached
+	s.reached = time.Now()
 	mark := s.mark
 	if s.mode.Overwrite && len(s.mode.Tables) == 0 {
 		// Judged as a first start whose slot may be in the way. Nothing is forgotten
@@ -289,16 +226,16 @@ func (s *session) walk(stop, work context.Context) error {
 			return fmt.Errorf("read which files were taken: %w", err)
 		}
 	}
-	s.Log.Info("decided where to begin", "action", d.Action.String(), "mark", s.mark.Position.String(), "tables", len(s.bound))
+	s.Log.Log(work, s.level, "decided where to begin", "action", d.Action.String(), "mark", s.mark.Position.String(), "tables", len(s.bound))
 	switch d.Action {
 	case checkpoint.Hydrate:
-		err = s.hydrateAll(copyCtx, d, state)
+		err = s.attended(copyCtx, func(ctx context.Context) error { return s.hydrateAll(ctx, d, state) })
 	default:
 		if err = s.finishParts(copyCtx); err == nil {
 			err = s.setAside(work, state)
 		}
 		if err == nil {
-			err = s.hydrateMissing(copyCtx)
+			err = s.attended(copyCtx, s.hydrateMissing)
 		}
 	}
 	if err != nil {
@@ -454,7 +391,7 @@ func (s *session) survey(ctx context.Context) error {
 		if f.Blocks {
 			return fault.Refuse(f.Remedy, "%s", f.What)
 		}
-		s.Log.Warn(f.What, "remedy", f.Remedy)
+		s.warnOnce(f.What, "remedy", f.Remedy)
 	}
 	if len(bound) == 0 {
 		return fault.Refuse("create tables, or correct the flows", "no flow matches a table of the source")
@@ -469,7 +406,7 @@ func (s *session) survey(ctx context.Context) error {
 			s.Log.Debug(n)
 		}
 		for _, w := range b.Warnings {
-			s.Log.Warn(w)
+			s.warnOnce(w)
 		}
 	}
 	return nil

@@ -93,6 +93,8 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 		return errBroken
 	}
 	known := a.s != nil
+	w.stall.begin(a.s)
+	defer w.stall.end()
 	err = a.run(ctx, epoch, b)
 	if known && b.First && !b.More && stateOf(err) == uniqueViolation {
 		a.close(ctx) // a unique index may have been made since the target was looked at
@@ -213,6 +215,7 @@ func (a *applier) connect(ctx context.Context) error {
 		return err
 	}
 	a.s, a.shapes, a.known = s, map[change.Name]*shape{}, map[change.Name]*knowledge{}
+	a.w.stall.connected(s)
 	a.w.mayReplicate(ctx, s)
 	return nil
 }

@@ -209,6 +209,8 @@ func (w *Writer) amend(ctx context.Context, what string, change func(*session) e
 	if err != nil {
 		return err
 	}
+	s.patience = amendPatience
+	defer func() { s.patience = sidePatience }()
 	amend := func() error {
 		if err := s.exec(ctx, "BEGIN; SET LOCAL synchronous_commit = local"); err != nil {
 			return err

@@ -172,7 +172,8 @@ ON CONFLICT (pipeline, target_schema, target_table, flow) DO UPDATE SET number =
   source_id = excluded.source_id, phase = excluded.phase, since = excluded.since`
 )
 
-// sideSession gives the lasting small session; the caller holds w.side's lock.
+// sideSession gives the lasting small session; the caller holds w.side's lock. None of
+// its statements may take long: the heartbeat waits behind them.
 func (w *Writer) sideSession(ctx context.Context) (*session, error) {
 	if w.side.session != nil && !w.side.conn.IsClosed() {
 		return w.side.session, nil
@@ -181,6 +182,7 @@ func (w *Writer) sideSession(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.patience = sidePatience
 	w.side.session = s
 	return s, nil
 }
@@ -384,6 +386,7 @@ func (w *Writer) Teardown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.patience = 0 // no heartbeat waits, and tables may be large
 	if epoch != 0 {
 		if err := w.fence(ctx, s, epoch); err != nil && !missingBook(err) {
 			return w.explain(ctx, err, "remove the bookkeeping", nil)

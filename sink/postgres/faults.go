@@ -191,7 +191,7 @@ func (w *Writer) deposed() bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	conn, err := pgconn.ConnectConfig(ctx, w.conf)
+	conn, err := pgconn.ConnectConfig(ctx, w.named())
 	if err != nil {
 		return false
 	}

@@ -164,7 +164,8 @@ func lockNumber(kind, name string) int64 {
 	return int64(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// Heartbeat renews the owner's row.
+// Heartbeat renews the owner's row, and looks after a batch that has been running for
+// long: an error if its session cannot end any more.
 func (w *Writer) Heartbeat(ctx context.Context) error {
 	epoch, err := w.owned()
 	if err != nil {
@@ -179,6 +180,9 @@ func (w *Writer) Heartbeat(ctx context.Context) error {
 	rows, err := s.query(ctx, heartbeatSQL, w.cfg.Pipeline, epoch)
 	if err == nil && len(rows) == 0 {
 		err = fault.ErrFenced
+	}
+	if err == nil {
+		err = w.attend(ctx, s)
 	}
 	return w.explain(ctx, err, "renew the heartbeat", nil)
 }

@@ -61,6 +61,7 @@ type Writer struct {
 	}
 
 	apply applier // used by Apply alone
+	stall stall   // of Apply, as the heartbeat sees it
 }
 
 var _ sink.Writer = (*Writer)(nil)
@@ -72,6 +73,7 @@ func New(cfg Config) (*Writer, error) {
 		// The parser's text can hold parts of a password with odd letters.
 		return nil, fault.Badly("the destination's dsn is no connection string of PostgreSQL: write it as postgres://USER:PASSWORD@HOST:5432/DATABASE with odd letters of user and password percent-encoded")
 	}
+	patiently(conf)
 	if cfg.Pipeline == "" {
 		return nil, fault.Badly("the destination needs the pipeline's name")
 	}
@@ -126,9 +128,10 @@ func (w *Writer) Close(ctx context.Context) error {
 	}
 	defer s.close(ctx)
 	if epoch != 0 && !s.conn.IsClosed() {
-		// An error leaves the row to grow stale; the next start then waits for that.
+		// An error leaves the row. This process takes it over when it comes back; another
+		// finds our process gone, or waits until the row is stale.
 		if _, err := s.query(ctx, releaseSQL, w.cfg.Pipeline, epoch); err != nil && !missingBook(err) {
-			w.cfg.Logger.Warn("the owner's row stays behind", "pipeline", w.cfg.Pipeline, "error", w.explain(ctx, err, "give up ownership", nil))
+			w.cfg.Logger.Debug("the owner's row stays behind", "pipeline", w.cfg.Pipeline, "error", w.explain(ctx, err, "give up ownership", nil))
 		}
 	}
 	return nil

@@ -173,6 +173,8 @@ func (w *Writer) reading(ctx context.Context, t *scd.Target, sql string, params 
 	if a.broken {
 		return errBroken
 	}
+	w.stall.begin(a.s)
+	defer w.stall.end()
 	if a.s == nil {
 		if err := a.connect(ctx); err != nil {
 			return err
@@ -204,7 +206,9 @@ func (w *Writer) Head(ctx context.Context, t *scd.Target) (h sequenced.Head, err
 	if err != nil {
 		return h, err
 	}
-	res := s.conn.ExecParams(ctx, headSQL, w.of(t), nil, nil, binaryCode).Read()
+	limited, done := s.limited(ctx)
+	defer done()
+	res := s.conn.ExecParams(limited, headSQL, w.of(t), nil, nil, binaryCode).Read()
 	if missingBook(res.Err) {
 		return h, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -15,7 +16,9 @@ import (
 
 // pinned are the settings under which values have one spelling and statements
 // one meaning, whatever a server, database or role has set. No time-out of theirs
-// may end a long copy or a transaction that waits for its next piece.
+// may end a long copy or a transaction that waits for its next piece. The server
+// looks after half a minute whether we are still there: what a session of ours that
+// the network has forgotten holds is then free.
 const pinned = `SET client_encoding = 'UTF8';
 SET DateStyle = 'ISO, MDY';
 SET IntervalStyle = 'postgres';
@@ -34,6 +37,9 @@ SET statement_timeout = 0;
 SET lock_timeout = 0;
 SET idle_in_transaction_session_timeout = 0;
 SET idle_session_timeout = 0;
+SET tcp_keepalives_idle = 15;
+SET tcp_keepalives_interval = 5;
+SET tcp_keepalives_count = 4;
 SET synchronous_commit = off;
 SET jit = off;
 `
@@ -62,6 +68,9 @@ type session struct {
 	prepared map[string]*list.Element
 	recent   list.List
 	made     int
+
+	line     *line         // its socket
+	patience time.Duration // for one statement; 0: any
 }
 
 const preparedMax = 256
@@ -73,16 +82,13 @@ type statement struct {
 
 // connect opens a session. further is SQL that pins more settings.
 func (w *Writer) connect(ctx context.Context, further string) (*session, error) {
-	conf := w.conf.Copy()
-	if conf.RuntimeParams == nil {
-		conf.RuntimeParams = map[string]string{}
-	}
-	conf.RuntimeParams["application_name"] = w.applicationName()
-	conn, err := pgconn.ConnectConfig(ctx, conf)
-	if err != nil {
+	conf := w.named()
+	s := &session{prepared: map[string]*list.Element{}}
+	conf.DialFunc = s.dialed(conf.DialFunc)
+	var err error
+	if s.conn, err = pgconn.ConnectConfig(ctx, conf); err != nil {
 		return nil, w.explain(ctx, err, "connect to the destination", nil)
 	}
-	s := &session{conn: conn, prepared: map[string]*list.Element{}}
 	if err := s.admit(ctx); err != nil {
 		s.close(ctx)
 		return nil, err
@@ -90,11 +96,23 @@ func (w *Writer) connect(ctx context.Context, further string) (*session, error) 
 	if s.version() >= 170000 {
 		further += "SET transaction_timeout = 0;"
 	}
+	s.patience = sidePatience
 	if err := s.exec(ctx, pinned+further); err != nil {
 		s.close(ctx)
 		return nil, w.explain(ctx, err, "prepare a session of the destination", nil)
 	}
+	s.patience = 0
 	return s, nil
+}
+
+// named is the configuration of a session by whose name a successor finds it.
+func (w *Writer) named() *pgconn.Config {
+	conf := w.conf.Copy()
+	if conf.RuntimeParams == nil {
+		conf.RuntimeParams = map[string]string{}
+	}
+	conf.RuntimeParams["application_name"] = w.applicationName()
+	return conf
 }
 
 // applicationName ends with the Writer's id, by which a successor finds its
@@ -146,14 +164,26 @@ func (s *session) close(ctx context.Context) {
 	}
 }
 
+// limited bounds one statement by the session's patience.
+func (s *session) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.patience == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.patience)
+}
+
 // exec runs statements without parameters or results.
 func (s *session) exec(ctx context.Context, sql string) error {
+	ctx, done := s.limited(ctx)
+	defer done()
 	return s.conn.Exec(ctx, sql).Close()
 }
 
 // query runs one statement and returns its rows as text; nil is NULL. A parameter
 // that is nil is NULL.
 func (s *session) query(ctx context.Context, sql string, params ...any) ([][]*string, error) {
+	ctx, done := s.limited(ctx)
+	defer done()
 	return textRows(s.conn.ExecParams(ctx, sql, parameters(params), nil, nil, nil).Read())
 }
 
@@ -173,6 +203,8 @@ func parameters(params []any) [][]byte {
 
 // ask is query for a statement that is asked again and again, and so is prepared.
 func (s *session) ask(ctx context.Context, sql string, params ...any) ([][]*string, error) {
+	ctx, done := s.limited(ctx)
+	defer done()
 	desc, err := s.prepare(ctx, sql)
 	if err != nil {
 		return nil, err

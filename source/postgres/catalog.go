@@ -54,7 +54,7 @@ type index struct {
 // however many tables there are, and takes no lock on any of them.
 func (s *Source) Relations(ctx context.Context) ([]source.Relation, error) {
 	var out []source.Relation
-	err := s.ask(ctx, func(conn *pgx.Conn) error {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		tables, err := s.readTables(ctx, conn, nil)
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 // saw is in the findings.
 func (s *Source) Check(ctx context.Context, followed []source.Followed) ([]source.Finding, error) {
 	c := &checker{source: s}
-	err := s.ask(ctx, func(conn *pgx.Conn) error {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		c.findings = nil
 		for _, look := range []func(context.Context, *pgx.Conn) error{
 			c.server, c.slot, c.waits,

@@ -40,6 +40,12 @@ var pinned = map[string]string{
 	"idle_in_transaction_session_timeout": "0",
 	"idle_session_timeout":                "0",
 
+	// The server looks after half a minute whether we are still there: what a session
+	// of ours that the network has forgotten holds is then free.
+	"tcp_keepalives_idle":     "15",
+	"tcp_keepalives_interval": "5",
+	"tcp_keepalives_count":    "4",
+
 	"search_path":         "pg_catalog",
 	"row_security":        "off",
 	"jit":                 "off",

@@ -145,7 +145,7 @@ func (s *Source) follow(ctx context.Context, from change.Position, streaming boo
 // checkSlot refuses a slot that cannot give everything from the position on, and
 // takes over what it has confirmed. It returns how far away the server is.
 func (s *Source) checkSlot(ctx context.Context, from change.Position) (distance time.Duration, err error) {
-	err = s.ask(ctx, func(conn *pgx.Conn) error {
+	err = s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		slot, err := s.readSlot(ctx, conn)
 		if err != nil {
 			return err
@@ -262,7 +262,7 @@ func (s *Source) explainStream(ctx context.Context, err error) error {
 		}
 	case isState(err, "55000", "58P01"): // not in prerequisite state; file gone
 		var refusal error
-		e := s.ask(ctx, func(conn *pgx.Conn) error {
+		e := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 			slot, e := s.readSlot(ctx, conn)
 			refusal = slot.refusal()
 			return e

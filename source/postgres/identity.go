@@ -102,8 +102,10 @@ func sameNames(a, b []string) bool {
 // them out if the publication is ours. It is one catalogue question when nothing
 // is wrong; call it every 15 s.
 func (s *Source) Watch(ctx context.Context) ([]source.Loss, error) {
+	ctx, done := context.WithTimeout(ctx, lookPatience)
+	defer done()
 	var losses []source.Loss
-	err := s.ask(ctx, func(conn *pgx.Conn) error {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		losses = nil
 		published, err := readPublished(ctx, conn, s.names.main)
 		if err != nil || len(published) == 0 {

@@ -82,9 +82,20 @@ func New(cfg Config) (*Source, error) {
 	return s, nil
 }
 
+// askPatience is for what one ask does: statements on catalogues, which may be large,
+// and the waits of dropSlot and of publications for a lock. lookPatience is for looks
+// at the source while its log is read: beyond it, it counts as away.
+const (
+	askPatience  = 2 * time.Minute
+	lookPatience = 30 * time.Second
+)
+
 // ask runs fn on the side session. A session that turns out to be dead is
-// replaced once, so fn must be safe to run twice.
-func (s *Source) ask(ctx context.Context, fn func(*pgx.Conn) error) error {
+// replaced once, so fn must be safe to run twice. fn is given a context that ends
+// after askPatience: a server that has gone silent would hold it for ever.
+func (s *Source) ask(ctx context.Context, fn func(context.Context, *pgx.Conn) error) error {
+	ctx, done := context.WithTimeout(ctx, askPatience)
+	defer done()
 	var conn *pgx.Conn
 	select {
 	case conn = <-s.side:
@@ -101,7 +112,7 @@ func (s *Source) ask(ctx context.Context, fn func(*pgx.Conn) error) error {
 				return err
 			}
 		}
-		err := fn(conn)
+		err := fn(ctx, conn)
 		if err == nil || fresh || !conn.IsClosed() || ctx.Err() != nil {
 			return err
 		}

@@ -210,7 +210,7 @@ func (s *Source) checkNamed(p *publication, main, appendix map[uint32]change.Nam
 // PlanPublications implements source.Source.
 func (s *Source) PlanPublications(ctx context.Context, tables []source.Followed) ([]string, error) {
 	var plan []string
-	err := s.ask(ctx, func(conn *pgx.Conn) (err error) {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		plan, err = s.plan(ctx, conn, tables)
 		return err
 	})
@@ -222,7 +222,7 @@ func (s *Source) PlanPublications(ctx context.Context, tables []source.Followed)
 
 // Publish implements source.Source.
 func (s *Source) Publish(ctx context.Context, tables []source.Followed) error {
-	err := s.ask(ctx, func(conn *pgx.Conn) error {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		plan, err := s.plan(ctx, conn, tables)
 		if err != nil || len(plan) == 0 {
 			return err

@@ -91,7 +91,7 @@ func (s *Source) tableOf(ctx context.Context, m *pgoutput.Layout, typeNames map[
 	}
 	var types map[typeKey]change.Type
 	notNull := map[string]bool{}
-	err := s.ask(ctx, func(conn *pgx.Conn) (err error) {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		if types, err = s.types.resolve(ctx, conn, keys); err != nil {
 			return err
 		}

@@ -109,8 +109,10 @@ func (r slotRow) refusal() error {
 
 // State implements source.Source.
 func (s *Source) State(ctx context.Context) (source.State, error) {
+	ctx, done := context.WithTimeout(ctx, lookPatience)
+	defer done()
 	var st source.State
-	err := s.ask(ctx, func(conn *pgx.Conn) error {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		st = source.State{}
 		var head string
 		var standby bool
@@ -264,7 +266,7 @@ func (s *Source) newerRefusal() error {
 // still not flushed after a second holds no commit.
 func (s *Source) Head(ctx context.Context) (change.Position, error) {
 	var head change.Position
-	err := s.ask(ctx, func(conn *pgx.Conn) error {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		head = change.Position{}
 		deadline := time.Now().Add(time.Second)
 		for {
@@ -318,7 +320,7 @@ func beforeHeader(p change.Position, page, file uint64) change.Position {
 
 // Drop implements source.Source. Objects that the user named stay.
 func (s *Source) Drop(ctx context.Context) error {
-	err := s.ask(ctx, func(conn *pgx.Conn) error {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if s.names.ownSlot {
 			if err := s.dropSlot(ctx, conn); err != nil {
 				return err
@@ -353,7 +355,7 @@ func (s *Source) Drop(ctx context.Context) error {
 
 // Release implements source.Source.
 func (s *Source) Release(ctx context.Context) error {
-	if err := s.ask(ctx, func(conn *pgx.Conn) error { return s.dropSlot(ctx, conn) }); err != nil {
+	if err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error { return s.dropSlot(ctx, conn) }); err != nil {
 		return fmt.Errorf("let go of the source's log: %w", err)
 	}
 	return nil

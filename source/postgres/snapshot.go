@@ -42,7 +42,7 @@ type snapshot struct {
 // Begin implements source.Source.
 func (s *Source) Begin(ctx context.Context) (source.Snapshot, error) {
 	var exists bool
-	err := s.ask(ctx, func(conn *pgx.Conn) error {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if s.names.ownSlot {
 			return s.dropSlot(ctx, conn)
 		}
@@ -147,7 +147,7 @@ func (s *Source) nameBlockers(ctx context.Context, pid uint32, slot string) {
 		}
 		wait = 30 * time.Second
 		var who string
-		err := s.ask(ctx, func(conn *pgx.Conn) error {
+		err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 			return conn.QueryRow(ctx, `
 SELECT coalesce(string_agg(format('pid %s (%s, %s, transaction open for %s s)', pid, coalesce(nullif(application_name, ''), 'no name'),
          coalesce(state, 'unknown state'), extract(epoch FROM now() - xact_start)::int), '; '), 'unknown sessions')
