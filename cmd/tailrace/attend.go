@@ -24,6 +24,7 @@ const (
 	kindStatus   = "status"
 	kindQuery    = "query"
 	kindSnapshot = "snapshot"
+	kindResync   = "resync"
 )
 
 // queriesAtOnce is how many statements of people run beside the batches: each may take
@@ -32,7 +33,7 @@ const queriesAtOnce = 2
 
 // attend answers those who ask the daemon, while a session lasts.
 func (e *environment) attend(ctx context.Context, dst sink.Writer, hold *pipeline.Hold) error {
-	var kinds []control.Kind
+	kinds := []control.Kind{resyncKind(hold)}
 	if pauses, ok := dst.(sink.Pauses); ok {
 		kinds = append(kinds, pauseKinds(dst, pauses, hold)...)
 	}

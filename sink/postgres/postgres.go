@@ -62,7 +62,10 @@ type Writer struct {
 	apply applier // used by Apply alone
 }
 
-var _ sink.Writer = (*Writer)(nil)
+var (
+	_ sink.Writer  = (*Writer)(nil)
+	_ sink.Resyncs = (*Writer)(nil)
+)
 
 // New makes a Writer; it connects when first used.
 func New(cfg Config) (*Writer, error) {
