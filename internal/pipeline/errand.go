@@ -94,7 +94,7 @@ func (s *session) errands(stop, work context.Context) (ran bool, err error) {
 
 // snapshotMost is how long an errand waits for a snapshot of the source, which waits for
 // all transactions that are open there: meanwhile nothing is applied.
-const snapshotMost = 30 * time.Second
+const snapshotMost = 15 * time.Second
 
 // snapshotFor takes a snapshot for an errand.
 func (s *session) snapshotFor(work context.Context) (source.Snapshot, error) {

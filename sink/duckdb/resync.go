@@ -15,7 +15,10 @@ import (
 	"tailrace/sink"
 )
 
-var _ sink.Resyncs = (*Writer)(nil)
+var (
+	_ sink.Resyncs = (*Writer)(nil)
+	_ sink.Views   = (*Writer)(nil)
+)
 
 // stageFor names the stage of a target's resync. Names are found without regard to case.
 func (w *Writer) stageFor(s *shape) string {

@@ -65,6 +65,7 @@ type Writer struct {
 var (
 	_ sink.Writer  = (*Writer)(nil)
 	_ sink.Resyncs = (*Writer)(nil)
+	_ sink.Views   = (*Writer)(nil)
 )
 
 // New makes a Writer; it connects when first used.
