@@ -24,6 +24,8 @@ const (
 	kindStatus   = "status"
 	kindQuery    = "query"
 	kindSnapshot = "snapshot"
+	kindResync   = "resync"
+	kindVerify   = "verify"
 )
 
 // queriesAtOnce is how many statements of people run beside the batches: each may take
@@ -32,7 +34,7 @@ const queriesAtOnce = 2
 
 // attend answers those who ask the daemon, while a session lasts.
 func (e *environment) attend(ctx context.Context, dst sink.Writer, hold *pipeline.Hold) error {
-	var kinds []control.Kind
+	kinds := []control.Kind{resyncKind(hold), verifyKind(hold)}
 	if pauses, ok := dst.(sink.Pauses); ok {
 		kinds = append(kinds, pauseKinds(dst, pauses, hold)...)
 	}

@@ -68,7 +68,7 @@ func TestIdentityThatIsLostWhileRunning(t *testing.T) {
 				r.through(t, "insert into calm values(2)", "delete from calm where id = 1")
 				p.stop(t)
 				out := r.refused(t, 1, []string{"parked", "remedy: "}, "status", "--check")
-				contains(t, out, "public.t", "tailrace backfill --table")
+				contains(t, out, "public.t", "tailrace resync --table")
 				r.refused(t, 1, []string{"not compared", "parked"}, "verify")
 				// Others go on over a restart, too.
 				p = r.start(t, nil)
@@ -177,7 +177,7 @@ func TestColumnAddedBetweenRowsOfOneTransaction(t *testing.T) {
 			if code != 3 {
 				t.Errorf("exit %d", code)
 			}
-			contains(t, out, "public", "remedy: ", "tailrace backfill --table")
+			contains(t, out, "public", "remedy: ", "tailrace resync --table")
 			r.must(t, "backfill", "--table", "t", "--overwrite")
 			r.once(t)
 		}
@@ -195,7 +195,7 @@ func TestTableThatWasDroppedAndMadeAgain(t *testing.T) {
 		remake := "drop table t; create table t(id int primary key, z int); insert into t values(7, 7)"
 		r.exec(t, remake, "insert into calm values(1)")
 		contains(t, r.once(t), "table is parked", "made again")
-		r.refused(t, 1, []string{"public.t", "made again", "remedy: ", "tailrace backfill --table"}, "status", "--check")
+		r.refused(t, 1, []string{"public.t", "made again", "remedy: ", "tailrace resync --table"}, "status", "--check")
 		if _, rows := r.shown(t, "calm"); len(rows) != 1 {
 			t.Errorf("the others did not go on: %v", rows)
 		}

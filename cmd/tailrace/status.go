@@ -37,7 +37,16 @@ type status struct {
 	Files       []filesStatus    `json:"files"`      // relations of files that were taken from
 	Sequenced   []memoryStatus   `json:"sequenced"`  // targets of flows with sequence_by
 	Quarantine  map[string]int64 `json:"quarantine"` // events set aside and not resolved, by flow
+	Gaps        []gapStatus      `json:"gaps"`       // of histories: what was crossed in one step
 	Problems    []string         `json:"problems"`   // what makes --check exit 1
+}
+
+type gapStatus struct {
+	Target   string    `json:"target"`
+	From     string    `json:"from"` // changes behind it
+	To       string    `json:"to"`   // and up to it were not seen one by one
+	Reason   string    `json:"reason"`
+	Recorded time.Time `json:"recorded"`
 }
 
 type pauseStatus struct {
@@ -161,7 +170,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
-	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Problems: []string{}}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Gaps: []gapStatus{}, Problems: []string{}}
 	if mark.Phase == checkpoint.None {
 		st.Phase = "not started"
 		st.Problems = append(st.Problems, "the pipeline has not been started")
@@ -182,6 +191,15 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		st.Tables = append(st.Tables, tableStatus{Target: t.Target.String(), Source: t.Source.String(), Phase: string(t.Phase), Since: t.Since.String(), Reason: t.Reason})
 		if t.Phase == checkpoint.Parked {
 			st.Problems = append(st.Problems, fmt.Sprintf("table %s is parked: %s", t.Target, t.Reason))
+		}
+	}
+	if histories, ok := dst.(sink.Resyncs); ok {
+		gaps, err := histories.Gaps(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range gaps {
+			st.Gaps = append(st.Gaps, gapStatus{g.Target.String(), g.From.String(), g.To.String(), g.Reason, g.At})
 		}
 	}
 	for _, f := range mark.Flows {
@@ -383,6 +401,15 @@ func (a *app) printStatus(st *status) {
 		for _, m := range st.Sequenced {
 			c := m.Counts
 			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", m.Target, c.Late, c.Ties, c.Duplicates, c.Truncated, c.Forgotten, c.Unknown, c.Resurrected)
+		}
+		w.Flush()
+	}
+	if len(st.Gaps) > 0 {
+		fmt.Fprintln(a.out)
+		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "GAP IN\tFROM\tTO\tRECORDED\tREASON")
+		for _, g := range st.Gaps {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", g.Target, g.From, g.To, g.Recorded.UTC().Format(time.RFC3339), oneLine(g.Reason))
 		}
 		w.Flush()
 	}

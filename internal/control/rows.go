@@ -88,6 +88,14 @@ func noRows([]*string) error { return errors.New("a request that is a row has no
 // pollEvery to see the request.
 const waitStep = 200 * time.Millisecond
 
+const (
+	// livingEvery is how often an asker looks whether anybody owns the pipeline still.
+	livingEvery = 5 * time.Second
+	// nobodyMost is how long it waits for a next owner: longer than the restart of a
+	// service, beside the 15 s after which a heartbeat counts as stale.
+	nobodyMost = time.Minute
+)
+
 // AskByRow asks the owner of a pipeline by a row, and waits for its answer. It returns
 // an error that wraps ErrNobody, and leaves no request behind, if nobody owns the
 // pipeline. After wait it takes the request back if nobody has taken it. The end of
@@ -105,8 +113,21 @@ func AskByRow(ctx context.Context, book sink.Requests, r Request, wait time.Dura
 		return "", fmt.Errorf("ask for %s: %w", r.Kind, err)
 	}
 	deadline := time.Now().Add(wait)
+	looked, alive := time.Now(), time.Now()
 	for {
 		a, err := book.AnswerTo(ctx, id)
+		if err == nil && ctx.Err() == nil && (a.State == sink.Asked || a.State == sink.Taken) && time.Since(looked) >= livingEvery {
+			looked = time.Now()
+			var living string
+			if living, err = book.Living(ctx); living != "" {
+				alive = looked
+			} else if err == nil && a.State == sink.Asked {
+				var withdrawn bool
+				if withdrawn, err = book.Withdraw(ctx, id); withdrawn {
+					return "", fmt.Errorf("%w: the owner has gone", ErrNobody)
+				}
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			return "", fault.Retry(ctx.Err(), "left before the answer; request %d stays, and is carried out if it can be", id)
@@ -116,6 +137,9 @@ func AskByRow(ctx context.Context, book sink.Requests, r Request, wait time.Dura
 			return result(a)
 		case a.State == sink.Withdrawn:
 			return "", fault.Refuse("ask again", "request %d was withdrawn", id)
+		}
+		if time.Since(alive) > nobodyMost {
+			return "", fault.Retry(ErrLost, "request %d stays, and is carried out by the next daemon if it can be", id)
 		}
 		if time.Now().After(deadline) {
 			return "", tooLate(ctx, book, id, r.Kind, owner, wait)

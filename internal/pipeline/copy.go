@@ -110,7 +110,7 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		case slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Target.Name == t.Target }):
 		case s.wanted(t.Source):
 			if t.Phase != checkpoint.Parked {
-				parked = append(parked, park(t, fmt.Sprintf("the source has no table %s any more", t.Source), "make it again, or leave it out of the pattern with except"))
+				parked = append(parked, s.parked(t, fmt.Sprintf("the source has no table %s any more", t.Source), "make it again, or leave it out of the pattern with except"))
 				break
 			}
 			s.Log.Warn("table is parked", "target", t.Target.String(), "reason", t.Reason)

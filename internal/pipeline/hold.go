@@ -21,6 +21,7 @@ type Hold struct {
 	mu      sync.Mutex
 	pause   sink.Pause
 	resting bool
+	errands []*errand     // asked for and not begun, in the order of asking
 	changed chan struct{} // closed at the next change
 }
 
@@ -58,13 +59,13 @@ func (h *Hold) Rested(ctx context.Context) (bool, error) {
 	}
 }
 
-// until gives a context that ends with ctx or when a pause begins.
+// until gives a context that ends with ctx, or when a pause begins or an errand waits.
 func (h *Hold) until(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		for {
 			p, _, changed := h.look()
-			if !p.IsZero() {
+			if !p.IsZero() || h.waits() {
 				cancel()
 				return
 			}
@@ -79,13 +80,13 @@ func (h *Hold) until(ctx context.Context) (context.Context, context.CancelFunc) 
 }
 
 var (
-	// errPaused ends a walk because of a pause; never leaves the session.
+	// errPaused ends a walk because of a pause or an errand; never leaves the session.
 	errPaused = errors.New("paused")
 	// errAnew ends a session that another one follows at once.
 	errAnew = errors.New("a transaction is open in the destination; it begins anew")
 )
 
-// walks walks again after each pause: by then the catalogue, the slot and the flows'
+// walks walks again after each pause and errand: by then the catalogue, the slot and the flows'
 // tables may be others.
 func (s *session) walks(stop, work context.Context) error {
 	for {

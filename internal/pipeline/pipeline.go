@@ -72,6 +72,9 @@ type Mode struct {
 	// the start and hands both over, while the pipeline is still owned (verify).
 	atSnapshot func(context.Context, source.Snapshot, *session) error
 
+	// errand is carried out after the copy, in place of following.
+	errand func(stop, work context.Context, s *session) error
+
 	// instead runs in place of copying and following, with the pipeline owned and the
 	// flows bound (quarantine retry). stop ends it gracefully, work at once.
 	instead func(stop, work context.Context, s *session) error
@@ -90,7 +93,8 @@ type session struct {
 	rested        bool       // it was paused: what could not be reached meanwhile is no outage
 	progressed    bool
 	hold          *Hold
-	halfway       bool // follow ended with a source transaction half written (pieces)
+	halfway       bool  // follow ended with a source transaction half written (pieces)
+	broken        error // what ended the stream during an errand: the session ends with it
 
 	src    source.Source // the log; of a pipeline without one, the files
 	files  source.Source // the relations of files: beside src, or src itself; nil: none
@@ -126,6 +130,11 @@ func (s *session) run(ctx context.Context) (err error) {
 	defer func() { err = s.letGo(context.WithoutCancel(ctx), s.src, err) }()
 	if err := s.dst.Own(ctx, s.Owner, s.WaitOwner); err != nil {
 		return fmt.Errorf("take ownership of pipeline %s: %w", s.Name, err)
+	}
+	if stages, ok := s.dst.(sink.Resyncs); ok {
+		if err := stages.Unstage(ctx); err != nil {
+			return fmt.Errorf("look for stages that were left behind: %w", err)
+		}
 	}
 
 	// From here on a stop means: finish what is running, then leave. So the work has
@@ -194,6 +203,9 @@ func (s *session) walk(stop, work context.Context) error {
 		return fmt.Errorf("read the source's state: %w", err)
 	}
 	s.reached = time.Now()
+	if s.mode.errand != nil && s.mark.Phase == checkpoint.None {
+		return fault.Refuse("tailrace run", "pipeline %s has not been started", s.Name)
+	}
 	mark := s.mark
 	if s.mode.Overwrite && len(s.mode.Tables) == 0 {
 		// Judged as a first start whose slot may be in the way. Nothing is forgotten
@@ -251,6 +263,12 @@ func (s *session) walk(stop, work context.Context) error {
 	if s.mode.atSnapshot != nil {
 		return s.followToSnapshot(stop, work)
 	}
+	if s.mode.errand != nil {
+		return s.mode.errand(stop, work, s)
+	}
+	if ran, err := s.errands(stop, work); ran || err != nil {
+		return cmp.Or(err, stop.Err(), errPaused)
+	}
 	var until change.Position
 	if s.mode.Once && !s.keepless {
 		if until, err = s.src.Head(work); err != nil {
@@ -275,13 +293,8 @@ func (s *session) followToSnapshot(stop, work context.Context) error {
 		return fmt.Errorf("take a snapshot of the source: %w", err)
 	}
 	defer s.close("snapshot", snap.Close)
-	if s.mark.Position.Before(snap.Position()) {
-		if err := s.follow(stop, work, snap.Position(), true); err != nil {
-			return err
-		}
-		if stop.Err() != nil {
-			return stop.Err()
-		}
+	if err := s.cut(stop, work, snap.Position()); err != nil {
+		return err
 	}
 	return s.mode.atSnapshot(work, snap, s)
 }
@@ -302,7 +315,7 @@ func (s *session) setAside(ctx context.Context, state source.State) error {
 	var parked []checkpoint.Table
 	for _, p := range *s.toPark {
 		if s.knows(p.target) {
-			parked = append(parked, park(s.state(p.target), p.reason, p.remedy))
+			parked = append(parked, s.parked(s.state(p.target), p.reason, p.remedy))
 		}
 	}
 	*s.toPark = nil
@@ -319,28 +332,41 @@ func (s *session) setAside(ctx context.Context, state source.State) error {
 		case b.Spec.Once: // nothing of it is followed
 		case b.Spec.Files && b.Blocked == nil: // files are known by themselves
 		case b.Blocked != nil:
-			parked = append(parked, park(st, b.Blocked.What, b.Blocked.Remedy))
+			parked = append(parked, s.parked(st, b.Blocked.What, b.Blocked.Remedy))
 		case s.copiedID(b) != id && s.copiedID(b) != 0:
-			parked = append(parked, park(st, fmt.Sprintf("table %s was dropped and made again since it was copied: it is another table now", b.Relation.Table.Name), ""))
+			parked = append(parked, s.parked(st, fmt.Sprintf("table %s was dropped and made again since it was copied: it is another table now", b.Relation.Table.Name), ""))
 		case state.Published != nil && !slices.Contains(state.Published, id):
-			parked = append(parked, park(st, fmt.Sprintf("table %s was taken out of the publication since it was copied: its changes since then were not sent", b.Relation.Table.Name), ""))
+			parked = append(parked, s.parked(st, fmt.Sprintf("table %s was taken out of the publication since it was copied: its changes since then were not sent", b.Relation.Table.Name), ""))
 		case b.Spec.Sequenced.Feed: // inserts are published either way
 		case state.Published != nil && b.Target.AppendOnly && !b.Spec.AppendOnly && slices.Contains(state.PublishedWhole, id):
-			parked = append(parked, park(st, fmt.Sprintf("table %s has lost its key since it was copied: %s", b.Relation.Table.Name, b.Relation.Why), b.Relation.Remedy))
+			parked = append(parked, s.parked(st, fmt.Sprintf("table %s has lost its key since it was copied: %s", b.Relation.Table.Name, b.Relation.Why), b.Relation.Remedy))
 		case state.Published != nil && !b.Target.AppendOnly && !slices.Contains(state.PublishedWhole, id):
-			parked = append(parked, park(st, fmt.Sprintf("table %s was followed append-only so far: its updates and deletes were not seen", b.Relation.Table.Name), ""))
+			parked = append(parked, s.parked(st, fmt.Sprintf("table %s was followed append-only so far: its updates and deletes were not seen", b.Relation.Table.Name), ""))
 		}
 	}
 	return s.park(ctx, parked)
 }
 
-// park is a table's state with the reason why it is set aside and what to do.
-func park(st checkpoint.Table, reason, remedy string) checkpoint.Table {
+// parked is a table's state with the reason why it is set aside and what to do. Its
+// since is from now on where its changes end.
+func (s *session) parked(st checkpoint.Table, reason, remedy string) checkpoint.Table {
 	if remedy != "" {
 		remedy += ", then: "
 	}
+	again := "tailrace resync --table " + st.Target.String()
+	if len(s.flowsOf(st.Target)) > 0 { // with a sequence
+		again = "tailrace backfill --table " + st.Target.String() + " --overwrite"
+	}
+	s.markMu.Lock()
+	at := s.mark.Position
+	s.markMu.Unlock()
+	for _, at := range []change.Position{at, s.Stats.Applied.Get()} {
+		if st.Since.Before(at) {
+			st.Since = at
+		}
+	}
 	st.Phase = checkpoint.Parked
-	st.Reason = reason + "\n  remedy: " + remedy + "tailrace backfill --table " + st.Target.String() + " --overwrite"
+	st.Reason = reason + "\n  remedy: " + remedy + again
 	return st
 }
 

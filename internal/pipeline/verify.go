@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -15,6 +17,7 @@ import (
 	"tailrace/internal/change/copystream"
 	"tailrace/internal/change/pgvalue"
 	"tailrace/internal/fault"
+	"tailrace/sink"
 	"tailrace/source"
 )
 
@@ -37,56 +40,160 @@ type Comparison struct {
 // is being written. It owns the pipeline meanwhile.
 func Verify(ctx context.Context, c Config, tables []string, report func(Comparison)) error {
 	return Run(ctx, c, Mode{atSnapshot: func(ctx context.Context, snap source.Snapshot, s *session) error {
-		for _, name := range tables {
-			found := false
-			for i := range s.bound {
-				found = found || named(name, &s.bound[i])
-			}
-			if !found {
-				return fault.Badly("--table %s: no flow has such a target", name)
-			}
+		list, err := s.chosen(tables)
+		if err != nil {
+			return err
 		}
-		for i := range s.bound {
-			b := &s.bound[i]
-			if len(tables) > 0 && !func() bool {
-				for _, name := range tables {
-					if named(name, b) {
-						return true
-					}
-				}
-				return false
-			}() {
-				continue
+		for _, b := range list {
+			result, done, err := s.withoutScan(ctx, b)
+			if err == nil && !done {
+				result, err = s.compare(ctx, b, snap, s.dst)
 			}
-			st := s.state(b.Target.Name)
-			if st.Phase == checkpoint.Parked {
-				report(Comparison{Target: b.Target.Name, Skipped: "parked: " + st.Reason})
-				continue
+			if err != nil {
+				return err
 			}
-			if b.second {
-				continue
-			}
-			if b.Spec.Once && b.flow == nil {
-				report(Comparison{Target: b.Target.Name, Once: true})
-				continue
-			}
-			if b.flow != nil {
-				result, err := s.verifyEvents(ctx, b)
-				if err != nil {
-					return fmt.Errorf("verify %s: %w", b.Target.Name, err)
-				}
-				report(result)
-				continue
-			}
-			v := verifier{session: s, b: b, snap: snap, keyed: !b.Target.AppendOnly, result: Comparison{Target: b.Target.Name}}
-			v.expected, v.held = v.readSource, v.readTarget
-			if err := v.run(ctx); err != nil {
-				return fmt.Errorf("verify %s: %w", b.Target.Name, err)
-			}
-			report(v.result)
+			report(result)
 		}
 		return nil
 	}})
+}
+
+// verifyMost bounds a comparison beside a running pipeline: as long as it takes, the
+// source keeps its log and dead rows for the snapshot, and the destination those that
+// are replaced.
+const verifyMost = 6 * time.Hour
+
+// Verify compares beside the running pipeline. The stream is cut at the position of a
+// snapshot of the source, and the destination is asked to keep that moment; then the
+// stream goes on, and the two moments are compared. Targets with a sequence, which are
+// compared inside the destination, are compared before the stream goes on.
+func (h *Hold) Verify(ctx context.Context, tables []string) ([]Comparison, error) {
+	var v *verification
+	err := h.errand(ctx, func(stop, work context.Context, s *session) (err error) {
+		v, err = s.verification(stop, work, tables)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer v.close()
+	ctx, cancel := context.WithTimeoutCause(ctx, verifyMost, errVerifyLong)
+	defer cancel()
+	for i := range v.results {
+		if v.done[i] {
+			continue
+		}
+		began := time.Now()
+		v.results[i], err = v.compare(ctx, v.list[i], v.snap, v.view)
+		if errors.Is(context.Cause(ctx), errVerifyLong) {
+			return nil, fault.Refuse("compare fewer targets at once with --table", "the comparison took more than %s", verifyMost)
+		}
+		if err != nil {
+			return nil, err
+		}
+		v.Log.Info("compared with the source", "target", v.list[i].Target.Name.String(), "position", v.snap.Position().String(),
+			"rows", v.results[i].Rows, "differences", v.results[i].Differences, "seconds", fmt.Sprintf("%.1f", time.Since(began).Seconds()))
+	}
+	return v.results, nil
+}
+
+var errVerifyLong = errors.New("the comparison takes too long")
+
+// verification is a comparison of two moments. Of the session it uses what does not
+// change: destination and log.
+type verification struct {
+	*session
+	list    []*Bound
+	results []Comparison
+	done    []bool // there is a result
+	snap    source.Snapshot
+	view    sink.View
+}
+
+func (s *session) verification(stop, work context.Context, tables []string) (v *verification, err error) {
+	views, ok := s.dst.(sink.Views)
+	if !ok {
+		return nil, fault.Badly("this destination cannot be compared beside a running pipeline: stop it first")
+	}
+	list, err := s.chosen(tables)
+	if err != nil {
+		return nil, err
+	}
+	made := &verification{session: s, list: list, results: make([]Comparison, len(list)), done: make([]bool, len(list))}
+	v = made
+	defer func() {
+		if err != nil {
+			made.close()
+		}
+	}()
+	if v.snap, err = s.snapshotFor(work); err != nil {
+		return nil, err
+	}
+	if err = s.cut(stop, work, v.snap.Position()); err != nil {
+		return nil, err
+	}
+	if s.mark.Position != v.snap.Position() {
+		return nil, fault.Retry(nil, "the mark at %s lies behind the snapshot at %s", s.mark.Position, v.snap.Position())
+	}
+	for i, b := range list {
+		if v.results[i], v.done[i], err = s.withoutScan(work, b); err != nil {
+			return nil, err
+		}
+	}
+	v.view, err = views.View(work)
+	return v, err
+}
+
+func (v *verification) close() {
+	if v.view != nil {
+		v.view.Close(context.Background())
+	}
+	if v.snap != nil {
+		v.session.close("snapshot", v.snap.Close)
+	}
+}
+
+// chosen lists the first flow into each of the named targets, or of all.
+func (s *session) chosen(tables []string) (list []*Bound, err error) {
+	for _, name := range tables {
+		if !slices.ContainsFunc(s.bound, func(b Bound) bool { return named(name, &b) }) {
+			return nil, fault.Badly("--table %s: no flow has such a target", name)
+		}
+	}
+	for i := range s.bound {
+		b := &s.bound[i]
+		if !b.second && (len(tables) == 0 || slices.ContainsFunc(tables, func(name string) bool { return named(name, b) })) {
+			list = append(list, b)
+		}
+	}
+	return list, nil
+}
+
+// withoutScan gives the result for targets that are not compared with rows of the
+// source; done is false for the others.
+func (s *session) withoutScan(ctx context.Context, b *Bound) (result Comparison, done bool, err error) {
+	switch st := s.state(b.Target.Name); {
+	case st.Phase == checkpoint.Parked:
+		return Comparison{Target: b.Target.Name, Skipped: "parked: " + st.Reason}, true, nil
+	case b.Spec.Once && b.flow == nil:
+		return Comparison{Target: b.Target.Name, Once: true}, true, nil
+	case b.flow != nil:
+		if result, err = s.verifyEvents(ctx, b); err != nil {
+			err = fmt.Errorf("verify %s: %w", b.Target.Name, err)
+		}
+		return result, true, err
+	}
+	return Comparison{}, false, nil
+}
+
+// compare compares a target with its source's rows in a snapshot.
+func (s *session) compare(ctx context.Context, b *Bound, snap source.Snapshot, target sink.Reader) (Comparison, error) {
+	v := verifier{session: s, b: b, snap: snap, target: target, keyed: !b.Target.AppendOnly, result: Comparison{Target: b.Target.Name}}
+	v.expected, v.held = v.readSource, v.readTarget
+	if err := v.run(ctx); err != nil {
+		return Comparison{}, fmt.Errorf("verify %s: %w", b.Target.Name, err)
+	}
+	return v.result, nil
 }
 
 // reading reads one side of a comparison: of each row its key, the whole (key in front
@@ -100,6 +207,7 @@ type verifier struct {
 	*session
 	b      *Bound
 	snap   source.Snapshot
+	target sink.Reader
 	seed   [2]maphash.Seed
 	keyed  bool
 	binary bool // the form of this target's canonical rows, whatever the log's is
@@ -159,7 +267,7 @@ func (v *verifier) run(ctx context.Context) error {
 	} else if err := v.name(ctx, differing, here, there); err != nil {
 		return err
 	}
-	violations, err := v.dst.Invariants(ctx, v.b.Target)
+	violations, err := v.target.Invariants(ctx, v.b.Target)
 	if err != nil {
 		return fmt.Errorf("check invariants: %w", err)
 	}
@@ -298,7 +406,7 @@ var errVerifyStopped = errors.New("verify stopped reading")
 func (v *verifier) readTarget(ctx context.Context, fn func(key, row []byte, name func() string) error) error {
 	var of []byte
 	name := func() string { return printable(of) }
-	err := v.dst.Scan(ctx, v.b.Target, func(key, row []byte) error {
+	err := v.target.Scan(ctx, v.b.Target, func(key, row []byte) error {
 		of = key
 		return fn(key, row, name)
 	})

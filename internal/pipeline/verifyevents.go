@@ -36,11 +36,11 @@ func (s *session) verifyEvents(ctx context.Context, b *Bound) (Comparison, error
 	} else if r.rows {
 		result.Events = "keys and columns"
 	}
-	v := verifier{session: s, b: b, keyed: true, result: result, expected: r.expected, held: r.held}
+	v := verifier{session: s, b: b, target: s.dst, keyed: true, result: result, expected: r.expected, held: r.held}
 	err = v.run(ctx)
 	if errors.Is(err, errRowless) {
 		r.rows, result.Events = false, "keys"
-		v = verifier{session: s, b: b, keyed: true, result: result, expected: r.expected, held: r.held}
+		v = verifier{session: s, b: b, target: s.dst, keyed: true, result: result, expected: r.expected, held: r.held}
 		err = v.run(ctx)
 	}
 	return v.result, err

@@ -61,7 +61,7 @@ func (f *follower) park(ctx context.Context, lost, gone []source.Loss) error {
 		for _, r := range f.routes[fromSource.relation(l.ID)] {
 			already := slices.ContainsFunc(parked, func(p checkpoint.Table) bool { return p.Target == r.Target.Name })
 			if !already && (appendOnly || !r.Target.AppendOnly) {
-				parked = append(parked, park(f.state(r.Target.Name), fmt.Sprintf("table %s: %s", l.Table, l.Reason), l.Remedy))
+				parked = append(parked, f.parked(f.state(r.Target.Name), fmt.Sprintf("table %s: %s", l.Table, l.Reason), l.Remedy))
 			}
 		}
 	}

@@ -36,7 +36,7 @@ func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bo
 				return err
 			}
 		}
-		if rows, err = w.copyRows(ctx, c, s, in); err != nil {
+		if rows, err = w.copyRows(ctx, c, s.schema, s.table, s.loadColumns(), s.exact, in); err != nil {
 			return err
 		}
 		if err := w.stillOurs(ctx, c); err != nil {
@@ -54,12 +54,12 @@ func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bo
 // roomEvery is how many rows are copied between looks at the free disk space.
 const roomEvery = 1 << 17
 
-func (w *Writer) copyRows(ctx context.Context, c *conn, s *shape, in sink.Copy) (int64, error) {
+// copyRows appends a copy's rows to a table; exact: it has these columns and no others.
+func (w *Writer) copyRows(ctx context.Context, c *conn, schema, table string, cols []column, exact bool, in sink.Copy) (int64, error) {
 	if err := w.roomLeft(); err != nil {
 		return 0, err
 	}
-	cols := s.loadColumns()
-	ap, err := c.newAppender(w.catalog, s.schema, s.table, cols, s.exact)
+	ap, err := c.newAppender(w.catalog, schema, table, cols, exact)
 	if err != nil {
 		return 0, err
 	}

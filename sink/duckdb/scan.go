@@ -28,6 +28,10 @@ func (w *Writer) Scan(ctx context.Context, t *scd.Target, fn func(key, row []byt
 		return fault.Refuse("run the pipeline first", "target %s: there is no file %s", t.Name, w.cfg.Path)
 	}
 	defer c.close()
+	return w.scan(ctx, c, t, fn)
+}
+
+func (w *Writer) scan(ctx context.Context, c *conn, t *scd.Target, fn func(key, row []byte) error) error {
 	s, err := w.shape(ctx, t)
 	if err != nil {
 		return err
@@ -169,6 +173,10 @@ func (w *Writer) Invariants(ctx context.Context, t *scd.Target) ([]string, error
 		return nil, err
 	}
 	defer c.close()
+	return w.invariants(ctx, c, t)
+}
+
+func (w *Writer) invariants(ctx context.Context, c *conn, t *scd.Target) ([]string, error) {
 	s, err := w.shape(ctx, t)
 	if err != nil {
 		return nil, err

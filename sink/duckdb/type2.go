@@ -191,9 +191,10 @@ FROM %s AS t JOIN %s AS k ON t.rowid = k.rid`,
 // same is the condition that the stored value e.c and the step's q.c are the
 // same value, byte for byte: NULL equals NULL, -0 differs from 0, and an
 // interval of one month differs from one of thirty days.
-func (h history) same(i int) string {
-	e, q := c("e.", i), c("q.", i)
-	switch h.cols[i].typ.store {
+func (h history) same(i int) string { return h.sameAs(i, c("e.", i), c("q.", i)) }
+
+func (s *shape) sameAs(i int, e, q string) string {
+	switch s.cols[i].typ.store {
 	case asInterval:
 		return fmt.Sprintf("%s::VARCHAR IS NOT DISTINCT FROM %s::VARCHAR", e, q)
 	case asFloat, asDouble:

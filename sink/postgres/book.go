@@ -18,7 +18,8 @@ import (
 // sequenced names, of each target with a user's sequence, the table of its records, and
 // holds its head; counts are what was counted of its events, a row from the first such
 // event on; files are those that were taken (modified in ns since the Unix epoch),
-// quarantine the events set aside, pauses the pipelines that are held, requests what the
+// quarantine the events set aside, pauses the pipelines that are held, gaps
+// what histories have crossed in one step, requests what the
 // owners are asked (epoch: of the owner that took it; fault: the kind of a failed one's
 // error).
 const bookSQL = `
@@ -128,6 +129,15 @@ CREATE TABLE IF NOT EXISTS _tailrace.pauses (
   since timestamptz NOT NULL,
   asked_by text NOT NULL
 );
+CREATE TABLE IF NOT EXISTS _tailrace.gaps (
+  pipeline text NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  from_position text NOT NULL,
+  to_position text NOT NULL,
+  reason text NOT NULL,
+  recorded timestamptz NOT NULL
+);
 CREATE TABLE IF NOT EXISTS _tailrace.requests (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   pipeline text NOT NULL,
@@ -143,7 +153,7 @@ CREATE TABLE IF NOT EXISTS _tailrace.requests (
 );`
 
 // bookTables are the tables that are there once, with a column pipeline in each.
-var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "counts", "files", "quarantine", "pauses", "requests"}
+var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "counts", "files", "quarantine", "pauses", "gaps", "requests"}
 
 const (
 	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not
@@ -404,6 +414,9 @@ func (w *Writer) Teardown(ctx context.Context) error {
 func (w *Writer) teardown(ctx context.Context, s *session) error {
 	there, err := bookTablesThere(ctx, s)
 	if err != nil || len(there) == 0 {
+		return err
+	}
+	if err := w.unstage(ctx, s); err != nil {
 		return err
 	}
 	sql := "BEGIN;"

@@ -139,6 +139,15 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("undo all, forget", forget)
 			say("undo all, restore", restore)
 		}
+		if !sh.target.Sequenced {
+			steps := sh.replaceSQL(`_tailrace."stage"`)
+			if sh.target.Kind == scd.Type2 {
+				steps = sh.replaceVersionsSQL(`_tailrace."stage"`, "'2026-01-02 03:04:05+00'")
+			}
+			for _, step := range steps {
+				say("resync", step.sql)
+			}
+		}
 		for _, i := range invariants(sh.name, sh.target, startOrder{typ: sh.start.base}) {
 			say("invariant: "+i.what, i.sql)
 		}

@@ -64,7 +64,11 @@ type Writer struct {
 	stall stall   // of Apply, as the heartbeat sees it
 }
 
-var _ sink.Writer = (*Writer)(nil)
+var (
+	_ sink.Writer  = (*Writer)(nil)
+	_ sink.Resyncs = (*Writer)(nil)
+	_ sink.Views   = (*Writer)(nil)
+)
 
 // New makes a Writer; it connects when first used.
 func New(cfg Config) (*Writer, error) {

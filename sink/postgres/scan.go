@@ -67,6 +67,10 @@ func (w *Writer) Scan(ctx context.Context, t *scd.Target, fn func(key, row []byt
 		return err
 	}
 	defer s.close(ctx) // also what ends a scan that fn has stopped
+	return w.scan(ctx, s, t, fn)
+}
+
+func (w *Writer) scan(ctx context.Context, s *session, t *scd.Target, fn func(key, row []byte) error) error {
 	name := w.qualified(t.Name)
 	var list []string
 	keys := 0
@@ -116,11 +120,17 @@ func (w *Writer) Scan(ctx context.Context, t *scd.Target, fn func(key, row []byt
 
 // Invariants counts what must not be in a target.
 func (w *Writer) Invariants(ctx context.Context, t *scd.Target) ([]string, error) {
-	s, err := w.connect(ctx, "SET enable_indexscan = off; SET enable_indexonlyscan = off;") // believe the rows, not an index
+	s, err := w.connect(ctx, believeRows)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close(ctx)
+	return w.invariants(ctx, s, t)
+}
+
+const believeRows = "SET enable_indexscan = off; SET enable_indexonlyscan = off;" // not an index
+
+func (w *Writer) invariants(ctx context.Context, s *session, t *scd.Target) ([]string, error) {
 	name := w.qualified(t.Name)
 	order, err := w.startOrder(ctx, s, t)
 	if err != nil {

@@ -54,6 +54,12 @@ UPDATE "public"."or""ders" AS t SET  FROM pg_temp."tailrace_stage_1" AS s WHERE 
 -- delete staged keys
 DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."id" = ANY (ARRAY[s.c1])
 
+-- resync
+DELETE FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1 FROM _tailrace."stage") AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1)))
+
+-- resync
+INSERT INTO "public"."or""ders" ("id") SELECT s.c1 FROM (SELECT c1::bigint AS c1 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
+
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x
 

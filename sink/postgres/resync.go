@@ -1,0 +1,188 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/scd"
+	"tailrace/sink"
+)
+
+// A stage of a resync is an unlogged table of the bookkeeping's schema: it must outlive
+// the session that fills it, and nothing but the process. Its columns c1.. have the
+// target's own types, with length and domain, so that a value stands there as it will
+// stand in the target, and rows that are equal look equal.
+
+func (w *Writer) resyncStage(sh *shape) string {
+	return "_tailrace." + quote(sink.StageOf(w.cfg.Pipeline, w.qualified(sh.target.Name)))
+}
+
+// resyncing opens a session for a target's resync.
+func (w *Writer) resyncing(ctx context.Context, t *scd.Target) (*session, *shape, error) {
+	if _, err := w.owned(); err != nil {
+		return nil, nil, err
+	}
+	s, err := w.connect(ctx, "SET maintenance_work_mem = '256MB'; SET work_mem = '64MB';")
+	if err != nil {
+		return nil, nil, err
+	}
+	w.mayReplicate(ctx, s)
+	sh, err := w.shapeOf(ctx, s, t)
+	if err != nil {
+		s.close(ctx)
+		return nil, nil, err
+	}
+	return s, sh, nil
+}
+
+// Stage implements sink.Resyncs.
+func (w *Writer) Stage(ctx context.Context, t *scd.Target, in sink.Copy) (int64, error) {
+	s, sh, err := w.resyncing(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	defer s.close(ctx)
+	epoch, err := w.owned()
+	if err == nil {
+		err = w.fence(ctx, s, epoch)
+	}
+	stage := w.resyncStage(sh)
+	if err == nil {
+		err = s.exec(ctx, fmt.Sprintf("BEGIN; DROP TABLE IF EXISTS %s; CREATE UNLOGGED TABLE %[1]s AS SELECT %s FROM %s AS t WHERE false", stage,
+			each(len(sh.columns), ", ", func(i int) string { return "t." + sh.column(i) + " AS " + stageColumn(i) }), sh.name))
+	}
+	if err != nil {
+		return 0, w.explain(ctx, err, "make a stage for", sh)
+	}
+	from := &reading{r: in.Rows}
+	tag, err := s.conn.CopyFrom(ctx, from, copyInto(stage, each(len(sh.columns), ", ", stageColumn), in.Binary))
+	if from.err != nil {
+		return 0, from.err // the stream's own error, before what the server says of its end
+	}
+	if err == nil {
+		err = s.exec(ctx, "ANALYZE "+stage+"; COMMIT")
+	}
+	if err != nil {
+		return 0, w.explain(ctx, err, "copy into the stage of", sh)
+	}
+	return tag.RowsAffected(), nil
+}
+
+// Replace implements sink.Resyncs.
+func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement) (sink.Replaced, error) {
+	epoch, err := w.owned()
+	if err != nil {
+		return sink.Replaced{}, err
+	}
+	s, sh, err := w.resyncing(ctx, t)
+	if err != nil {
+		return sink.Replaced{}, err
+	}
+	defer s.close(ctx)
+	done, err := w.replace(ctx, s, sh, epoch, r)
+	return done, w.explain(ctx, err, "replace the rows of", sh)
+}
+
+func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64, r sink.Replacement) (done sink.Replaced, err error) {
+	if err = s.exec(ctx, "BEGIN"); err != nil {
+		return done, err
+	}
+	if err = sh.ensureKey(ctx, s, w); err != nil {
+		return done, err
+	}
+	if err = w.fence(ctx, s, epoch); err != nil {
+		return done, err
+	}
+	stage := w.resyncStage(sh)
+	steps := sh.replaceSQL(stage)
+	if sh.target.Kind == scd.Type2 {
+		steps = sh.replaceVersionsSQL(stage, literal(string(appendInstant(nil, r.At.UnixMicro()))))
+	}
+	for _, step := range steps {
+		result := s.conn.ExecParams(ctx, step.sql, nil, nil, nil, nil).Read()
+		if result.Err != nil {
+			return done, result.Err
+		}
+		n := result.CommandTag.RowsAffected()
+		if result.CommandTag.Select() {
+			count := string(result.Rows[0][0])
+			n = num(&count)
+		}
+		switch step.counts {
+		case countRemoved:
+			done.Removed += n
+		case countWritten:
+			done.Written += n
+		}
+	}
+	if err = saveTable(ctx, s, w.cfg.Pipeline, r.Done); err != nil {
+		return done, err
+	}
+	if g := r.Gap; g != nil {
+		if _, err = s.query(ctx, "INSERT INTO _tailrace.gaps VALUES ($1, $2, $3, $4, $5, $6, now())",
+			w.cfg.Pipeline, g.Target.Schema, g.Target.Table, g.From, g.To, g.Reason); err != nil {
+			return done, err
+		}
+	}
+	if err = s.exec(ctx, "DROP TABLE "+stage+"; SET LOCAL synchronous_commit = local"); err != nil {
+		return done, err
+	}
+	fault.KillPoint("target replaced")
+	return done, s.exec(ctx, "COMMIT")
+}
+
+// Unstage implements sink.Resyncs.
+func (w *Writer) Unstage(ctx context.Context) error {
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return err
+	}
+	return w.explain(ctx, w.unstage(ctx, s), "drop stages that were left behind", nil)
+}
+
+func (w *Writer) unstage(ctx context.Context, s *session) error {
+	rows, err := s.query(ctx, "SELECT tablename FROM pg_tables WHERE schemaname = '_tailrace' AND starts_with(tablename, $1)", sink.StagesOf(w.cfg.Pipeline))
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		if err := s.exec(ctx, "DROP TABLE IF EXISTS _tailrace."+quote(str(r[0]))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Gaps implements sink.Resyncs.
+func (w *Writer) Gaps(ctx context.Context) ([]sink.Gap, error) {
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.query(ctx, "SELECT target_schema, target_table, from_position, to_position, reason, (extract(epoch FROM recorded) * 1000000)::bigint FROM _tailrace.gaps WHERE pipeline = $1 ORDER BY 1, 2, recorded", w.cfg.Pipeline)
+	if missingBook(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, w.explain(ctx, err, "read the gaps of histories", nil)
+	}
+	var gaps []sink.Gap
+	for _, r := range rows {
+		g := sink.Gap{Target: change.Name{Schema: str(r[0]), Table: str(r[1])}, Reason: str(r[4]), At: time.UnixMicro(num(r[5])).UTC()}
+		if g.From, err = change.ParsePosition(str(r[2])); err == nil {
+			g.To, err = change.ParsePosition(str(r[3]))
+		}
+		if err != nil {
+			return nil, fault.Corrupted("the gaps of table %s: %v", g.Target, err)
+		}
+		gaps = append(gaps, g)
+	}
+	return gaps, nil
+}
