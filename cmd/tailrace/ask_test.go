@@ -107,7 +107,7 @@ func TestQueriesBesideADaemonSeeOneMark(t *testing.T) {
 	}
 
 	// Order, types, NULL and text.
-	if got := fmt.Sprint(r.ask(t, "select id, [id, null] as l, {'x': 'y,\"z'} as s, null as n, '' as e, 1::hugeint as h from a where id < 4 order by id desc;")); got != `[3,"[3, NULL]","{'x': 'y,""z'}",,"",1 2,"[2, NULL]","{'x': 'y,""z'}",,"",1 1,"[1, NULL]","{'x': 'y,""z'}",,"",1]` {
+	if got := fmt.Sprint(r.ask(t, "select id, [id, null] as l, {'x': 'y,\"z'} as s, null as n, '' as e, 1::hugeint as h from a where id < 4 order by id desc;")); got != `[3,"[3, NULL]","{""x"": ""y,\""z""}",,"",1 2,"[2, NULL]","{""x"": ""y,\""z""}",,"",1 1,"[1, NULL]","{""x"": ""y,\""z""}",,"",1]` {
 		t.Errorf("%s", got)
 	}
 	out := r.must(t, "query", "select 1 as a, 'x' as b", "--format", "json")
