@@ -115,7 +115,11 @@ func (r *rig) start(t testing.TB, env []string, more ...string) *proc {
 // command runs a command to its end and returns all its output and its exit code.
 func (r *rig) command(t testing.TB, env []string, command string, more ...string) (string, int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	limit := 90 * time.Second
+	if os.Getenv("TAILRACE_SOAK") != "" { // larger backlogs
+		limit = 15 * time.Minute
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	c := exec.CommandContext(ctx, binary(t), r.args(command, more...)...)
 	c.Env = append(append(os.Environ(), r.env...), env...)
