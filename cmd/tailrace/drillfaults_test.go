@@ -28,7 +28,7 @@ func (d *drill) schedule() func(yield func(int, drillEvent) bool) {
 		if d.long == 0 {
 			d.rnd.Shuffle(len(quick), func(i, j int) { quick[i], quick[j] = quick[j], quick[i] })
 			d.rnd.Shuffle(len(slow), func(i, j int) { slow[i], slow[j] = slow[j], slow[i] })
-			events := append(quick[:6], slow[0])
+			events := append(quick[:4], slow[0])
 			for i, e := range events {
 				if !yield(i, e) {
 					return
