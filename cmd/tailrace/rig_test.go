@@ -112,7 +112,6 @@ func (r *rig) start(t testing.TB, env []string, more ...string) *proc {
 	return start(t, append(append([]string{}, r.env...), env...), r.args("run", more...)...)
 }
 
-// command runs a command to its end and returns all its output and its exit code.
 // commandLimit is how long a command may take: long beside what any of them needs, also
 // on a machine that has other work.
 func commandLimit() time.Duration {
@@ -122,6 +121,7 @@ func commandLimit() time.Duration {
 	return 3 * time.Minute
 }
 
+// command runs a command to its end and returns all its output and its exit code.
 func (r *rig) command(t testing.TB, env []string, command string, more ...string) (string, int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit())
