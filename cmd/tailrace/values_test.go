@@ -201,22 +201,21 @@ func TestValuesThatDuckDBCannotHold(t *testing.T) {
 			r := newRig(t, server, "duckdb", "create table t(id int primary key, \"The Column\" "+c.typ+"); insert into t values(1, "+c.plain+"); create table u(id int primary key)", everything)
 			r.once(t)
 			r.exec(t, "insert into u values(1)", "insert into t values(4711, "+c.value+")")
-			out, code := r.command(t, nil, "run", "--once")
-			if code == 0 { // it can after all
+			out := r.once(t)
+			if !strings.Contains(out, "table is parked") { // it can after all
 				r.same(t)
 				r.equalRows(t, "t", "select * from t")
 				return
 			}
-			if code != 3 {
-				t.Errorf("exit %d", code)
-			}
-			contains(t, out, "The Column", "main.t", "remedy: ", "VARCHAR")
+			out += r.refused(t, 1, []string{"The Column", "main.t", "remedy: ", "VARCHAR"}, "status", "--check")
+			r.equalRows(t, "u", "select * from u")
 			if strings.Contains(out, "294276") || strings.Contains(out, "5874897") {
 				t.Errorf("a row's value was printed:\n%s", out)
 			}
 			_, statement, _ := strings.Cut(out, "run ALTER TABLE ")
 			statement, _, _ = strings.Cut(statement, " in the destination")
-			inDuckDB(t, r.dest.dsn, "ALTER TABLE "+statement)
+			inDuckDB(t, r.dest.dsn, "ALTER TABLE "+strings.ReplaceAll(statement, `\"`, `"`))
+			r.must(t, "resync", "--table", "t")
 			r.once(t)
 			r.same(t)
 			r.equalRows(t, "t", "select * from t")

@@ -416,7 +416,7 @@ func (f *follower) add(ctx context.Context, tx *change.Tx, from origin) error {
 			}
 			if r.layout != c.Table {
 				if err := f.relayout(ctx, r, c.Table, tx); err != nil {
-					return err
+					return parkedByRefusal(r.Target.Name, err)
 				}
 			}
 			if r.Target.AppendOnly && (c.Op == change.Update || c.Op == change.Delete) {
@@ -560,7 +560,7 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 	fault.KillPoint("before apply")
 	began := time.Now()
 	if err := f.dst.Apply(ctx, b); err != nil {
-		return fmt.Errorf("write the batch that ends at %s: %w", f.end, err)
+		return fmt.Errorf("write the batch that ends at %s: %w", f.end, parkedByTarget(err))
 	}
 	fault.KillPoint("applied")
 	for _, c := range f.lanes {

@@ -2,9 +2,12 @@ package pipeline
 
 import (
 	"errors"
+	"strings"
 
 	"tailrace/internal/change"
+	"tailrace/internal/fault"
 	"tailrace/scd/sequenced"
+	"tailrace/sink"
 )
 
 // parking is an error that concerns one target alone: the pipeline goes on without it.
@@ -26,4 +29,32 @@ func parkedBy(target change.Name, err error) error {
 		return &parking{target: target, reason: p.Reason, remedy: p.Remedy, cause: err}
 	}
 	return err
+}
+
+// parkedByTarget makes of the destination's error that concerns one target alone one that parks it.
+func parkedByTarget(err error) error {
+	var alone *sink.TargetError
+	if !errors.As(err, &alone) {
+		return err
+	}
+	return parkedFor(alone.Target, err)
+}
+
+// parkedByRefusal makes of a refusal of ours that concerns a target one that parks it.
+func parkedByRefusal(target change.Name, err error) error {
+	var refused *fault.Error
+	if errors.As(err, &refused) && refused.Kind == fault.Operator && refused.Err == nil {
+		return parkedFor(target, err)
+	}
+	return err
+}
+
+func parkedFor(target change.Name, err error) error {
+	p := &parking{target: target, reason: err.Error(), cause: err}
+	var judged *fault.Error
+	if errors.As(err, &judged) {
+		p.remedy = judged.Remedy
+		p.reason = strings.TrimSuffix(p.reason, "\n  remedy: "+p.remedy)
+	}
+	return p
 }

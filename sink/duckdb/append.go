@@ -302,7 +302,7 @@ func (a *appender) refuse(col int, err error) error {
 		return &fault.Error{Kind: fault.Operator, Op: op, Err: err, Remedy: "mend the value in the source"}
 	case tooLarge:
 		return &fault.Error{Kind: fault.Operator, Op: op, Err: err,
-			Remedy: fmt.Sprintf("hold this column as exact text: stop, run ALTER TABLE %s ALTER COLUMN %s SET DATA TYPE VARCHAR in the destination (or create the table so beforehand), then copy the table again (tailrace backfill --table); or mend the value in the source", a.what, quote(c.name))}
+			Remedy: fmt.Sprintf("hold this column as exact text: stop, run ALTER TABLE %s ALTER COLUMN %s SET DATA TYPE VARCHAR in the destination (or create the table so beforehand); or mend the value in the source", a.what, quote(c.name))}
 	case errors.Is(err, errNotUTF8):
 		return &fault.Error{Kind: fault.Operator, Op: op, Err: err,
 			Remedy: "mend the bytes in the source, or hold the column as bytea there; DuckDB holds UTF-8 text only"}

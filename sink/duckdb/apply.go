@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"syscall"
 
+	engine "github.com/duckdb/duckdb-go/v2"
+
 	"tailrace/internal/change"
+	"tailrace/internal/change/pgvalue"
 	"tailrace/internal/fault"
 	"tailrace/scd"
 	"tailrace/sink"
@@ -65,11 +68,16 @@ func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
 			return err
 		}
 		s, err := w.shape(ctx, t.Target)
-		if err != nil {
-			return err
+		if err == nil {
+			err = a.target(ctx, s, t)
 		}
-		if err := a.target(ctx, s, t); err != nil {
-			return w.explain("write to "+t.Target.Name.String(), err)
+		if err != nil {
+			own := ownFault(err)
+			err = w.explain("write to "+t.Target.Name.String(), err)
+			if own && fault.KindOf(err) == fault.Operator {
+				err = &sink.TargetError{Target: t.Target.Name, Err: err}
+			}
+			return err
 		}
 	}
 	if err := a.files(ctx, b.Files); err != nil {
@@ -86,6 +94,25 @@ func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
 		return nil
 	}
 	return w.commit(ctx, b)
+}
+
+// ownFault reports whether an error at a target's part of a batch concerns that target
+// alone: the engine refuses a value or a row, or we do.
+func ownFault(err error) bool {
+	var judged *fault.Error
+	if errors.As(err, &judged) {
+		return judged.Kind == fault.Operator && (judged.Err == nil ||
+			errors.Is(err, errNotFinite) || errors.Is(err, errTooLate) || errors.Is(err, pgvalue.ErrOverflow) || errors.Is(err, errNotUTF8))
+	}
+	var e *engine.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Type {
+	case engine.ErrorTypeConstraint, engine.ErrorTypeConversion, engine.ErrorTypeInvalidInput, engine.ErrorTypeOutOfRange:
+		return !outOfMemory(err)
+	}
+	return false
 }
 
 // target writes one target's part of a batch.

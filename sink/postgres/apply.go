@@ -104,8 +104,11 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 		a.broken = true
 		var j *jobError
 		if errors.As(err, &j) {
-			err = w.explain(ctx, j.err, j.doing, j.sh)
-		} else {
+			own := j.sh != nil && ownFault(j.err)
+			if err = w.explain(ctx, j.err, j.doing, j.sh); own && fault.KindOf(err) == fault.Operator {
+				err = &sink.TargetError{Target: j.sh.target.Name, Err: err}
+			}
+		} else if alone := (*sink.TargetError)(nil); !errors.As(err, &alone) {
 			err = w.explain(ctx, err, "apply", nil)
 		}
 		a.close(ctx)
@@ -138,6 +141,9 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 	for i := range b.Targets {
 		var err error
 		if shapes[i], err = a.shape(ctx, b.Targets[i].Target); err != nil {
+			if refused := (*fault.Error)(nil); errors.As(err, &refused) && refused.Kind == fault.Operator && refused.Err == nil {
+				err = &sink.TargetError{Target: b.Targets[i].Target.Name, Err: err}
+			}
 			return err
 		}
 	}

@@ -54,6 +54,23 @@ func missingBook(err error) bool {
 	return code == undefinedTable || code == undefinedSchema
 }
 
+// ownFault reports whether an error of the server, at a statement about a target,
+// concerns that target alone: its rows' values, its constraints, itself. A statement of
+// the bookkeeping beside it is told by its schema.
+func ownFault(err error) bool {
+	var p *pgconn.PgError
+	if !errors.As(err, &p) || p.SchemaName == "_tailrace" {
+		return false
+	}
+	switch p.Code {
+	case divisionByZero: // ours
+		return false
+	case programLimit, "P0001", undefinedTable, "42703", "42804", "42846", "42809", notPermitted:
+		return true
+	}
+	return strings.HasPrefix(p.Code, "22") || strings.HasPrefix(p.Code, "23")
+}
+
 // explain makes an error of the driver fit to be shown: what was being done, to
 // which table, and the remedy where there is one. A lost connection is looked
 // into: if the pipeline was taken over meanwhile, that is the error.
@@ -170,7 +187,11 @@ func remedyFor(p *pgconn.PgError, sh *shape) string {
 		if sh != nil {
 			return "if the column is an enum, add the source's new label with ALTER TYPE ... ADD VALUE; otherwise compare the column's type with the source's"
 		}
-	case "23502", "23514":
+	case "P0001":
+		return fmt.Sprintf("mend or drop the trigger of %s that raises it", table)
+	case "23502":
+		return fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL: the source has rows with NULL there", table, quote(p.ColumnName))
+	case "23514":
 		return fmt.Sprintf("the constraint of %s does not hold for the source's rows: drop it", table)
 	case undefinedTable:
 		if sh != nil {

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"tailrace/internal/dbtest"
+)
+
+// What concerns one table alone parks it, with a remedy that works, and the others go
+// on. Each fault: how it comes about in the destination, what the source then does, what
+// is said of it, and how it is mended.
+func TestAFaultOfOneTableParksItAlone(t *testing.T) {
+	server := dbtest.Postgres(t)
+	for _, c := range []struct {
+		kind, name    string
+		spoil, change string
+		says, mend    string
+	}{
+		{"postgres", "not null", "alter table t add column w int; alter table t alter column v set not null", "update t set v = null where id = 1", "column v|DROP NOT NULL", `alter table t alter column v drop not null`},
+		{"postgres", "too long", "alter table t alter column v type varchar(5)", "update t set v = 'longer than five' where id = 1", "too long for its column", "alter table t alter column v type text"},
+		{"postgres", "check", "alter table t add check (n < 100)", "insert into t values (200, 'v', 200)", "drop it", "alter table t drop constraint t_n_check"},
+		{"postgres", "unique", "create unique index other on t(n)", "insert into t values (200, 'v', 1)", `constraint "other"`, "drop index other"},
+		{"postgres", "out of range", "alter table t alter column n type smallint", "update t set n = 100000 where id = 1", "out of the range", "alter table t alter column n type int"},
+		{"postgres", "column gone", "alter table t drop column n", "update t set n = 7 where id = 1", "column", "alter table t add column n int"},
+		{"postgres", "table gone", "drop table t", "update t set n = 7 where id = 1", "tailrace resync", ""},
+		{"postgres", "trigger", "create function refuse() returns trigger language plpgsql as 'begin raise exception ''no''; end'; create trigger refuse before update on t for each row execute function refuse(); alter table t enable always trigger refuse", "update t set n = 7 where id = 1", "raised an error", "drop trigger refuse on t"},
+		{"duckdb", "check", "alter table t alter column v set not null", "update t set v = null where id = 1", "refuses a row by a constraint", "alter table t alter column v drop not null"},
+		{"duckdb", "not a number", "", "insert into t values (200, 'v', 1, 'NaN')", "VARCHAR", "alter table t alter column d set data type varchar"},
+	} {
+		t.Run(c.kind+", "+c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, server, c.kind, "create table t(id int primary key, v text, n int, d numeric(10,2)); insert into t select i, 'v', i from generate_series(1, 50) i; create table u(id int primary key)", everything)
+			r.once(t)
+			if c.spoil != "" && c.kind == "duckdb" {
+				r.atTarget(t, c.spoil)
+			}
+			p := r.start(t, nil)
+			r.following(t, p)
+			r.through(t, "update t set v = 'w' where id = 2") // so that the table was looked at
+			if c.spoil != "" && c.kind != "duckdb" {
+				r.atTarget(t, strings.Split(c.spoil, "; alter table t alter")[0])
+				if _, rest, found := strings.Cut(c.spoil, "; alter table t alter"); found {
+					r.atTarget(t, "alter table t alter"+rest)
+				}
+			}
+			r.exec(t, c.change)
+			p.says(t, 40*time.Second, "table is parked")
+			r.through(t, "insert into u values (1)")
+			out := r.refused(t, 1, []string{"is parked: ", "remedy: ", "tailrace resync --table"}, "status", "--check")
+			contains(t, out, strings.Split(c.says, "|")...)
+			for _, value := range []string{"longer than five", "100000"} {
+				if strings.Contains(out+p.output.String(), value) {
+					t.Errorf("it prints the value %s", value)
+				}
+			}
+			if c.mend != "" {
+				p = r.plant(t, p, c.mend)
+			}
+			contains(t, r.must(t, "resync", "--table", "t"), "it was parked and is live")
+			r.through(t, "update t set v = 'after' where id = 3")
+			p.stop(t)
+			r.same(t)
+		})
+	}
+}
