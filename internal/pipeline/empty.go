@@ -17,6 +17,9 @@ func (r *route) empties(c *change.Change) bool {
 
 // empties reports whether a transaction holds such a change.
 func (f *follower) empties(tx *change.Tx) bool {
+	if !f.tables {
+		return false
+	}
 	for i := range tx.Changes {
 		if c := &tx.Changes[i]; c.Op == change.Truncate {
 			for _, r := range f.routes[fromSource.relation(c.Table.ID)] {

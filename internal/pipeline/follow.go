@@ -47,6 +47,7 @@ type follower struct {
 	took    []change.File // files, whole
 	piecing bool          // some piece of it touched a target
 	touched []*route      // by the running transaction
+	tables  bool          // some sequenced flow follows a table, which a TRUNCATE may empty
 
 	drain    bool // the run ends when the files are drained, too
 	drained  bool // those that were there at the start are taken
@@ -98,7 +99,7 @@ const (
 	// The catalogue is looked at so that a table that lost its identity leaves the
 	// publication within 30 s, before many of the application's statements fail.
 	watchEvery = 15 * time.Second
-	// How far the source's log goes is looked at this often: two small queries.
+	// How far the source's log goes is looked at this often: a few small queries.
 	lookEvery = 5 * time.Second
 	// backlogAge is how old a transaction must be when it is sent to count as backlog.
 	backlogAge = 100 * time.Millisecond
@@ -121,6 +122,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 	}
 	for i := range s.bound {
 		b := &s.bound[i]
+		f.tables = f.tables || b.flow != nil && !b.flow.Feed
 		r := &route{Bound: b, state: s.state(b.Target.Name), own: s.flowState(b), layout: b.Relation.Table}
 		if r.state.Phase == checkpoint.Parked {
 			continue
