@@ -125,3 +125,25 @@ func contained(tx *change.Tx, since change.Position) bool {
 	}
 	return tx.Begin.Before(since)
 }
+
+// DecideBeside decides for an onlooker, beside whom an owner may be at work: the mark
+// was read before the source was asked. Where Decide refuses, again reads the mark once
+// more; if it has moved, the slot is judged by what the mark became, because it is never
+// confirmed beyond that, and the head of the log by what the mark was.
+func DecideBeside(before Mark, s SourceState, again func() (Mark, error)) (Decision, error) {
+	d, refused := Decide(before, s)
+	if refused == nil || s.Head.Before(before.Position) {
+		return d, refused
+	}
+	after, err := again()
+	if err != nil {
+		return Decision{}, fmt.Errorf("read the mark: %w", err)
+	}
+	if after.Phase == before.Phase && after.Position == before.Position {
+		return d, refused
+	}
+	if s.Head.Before(after.Position) {
+		s.Head = after.Position
+	}
+	return Decide(after, s)
+}

@@ -102,3 +102,41 @@ func TestContainsAtItsBoundaries(t *testing.T) {
 		}
 	}
 }
+
+// An owner moves mark and slot while an onlooker reads one after the other.
+func TestDecideBesideAnOwnerAtWork(t *testing.T) {
+	home := checkpoint.Identity{System: "7", Timeline: 1, Database: "d"}
+	for _, c := range []struct {
+		name                           string
+		before, confirmed, head, after uint64
+		refused                        bool
+	}{
+		{"nothing moves", 1000, 1000, 1000, 1000, false},
+		{"the slot was confirmed after the mark was read", 1000, 1100, 1200, 1100, false},
+		{"and the mark went on beyond the head that was read", 1000, 1100, 1200, 1300, false},
+		{"the mark moved, but the slot is confirmed beyond it", 1000, 1200, 1300, 1100, true},
+		{"the slot is confirmed beyond a mark that stands", 1000, 1100, 1200, 1000, true},
+		{"the log ends before the mark that was read first", 1000, 900, 950, 1200, true},
+	} {
+		read := 0
+		again := func() (checkpoint.Mark, error) {
+			read++
+			return checkpoint.Mark{Phase: checkpoint.Live, Source: home, Position: change.LSN(c.after)}, nil
+		}
+		_, err := checkpoint.DecideBeside(checkpoint.Mark{Phase: checkpoint.Live, Source: home, Position: change.LSN(c.before)},
+			checkpoint.SourceState{Identity: home, SlotName: "s", SlotExists: true, Confirmed: change.LSN(c.confirmed), Head: change.LSN(c.head)}, again)
+		if (err != nil) != c.refused {
+			t.Errorf("%s: refused %v, want %v: %v", c.name, err != nil, c.refused, err)
+		}
+		if c.confirmed <= c.before && c.head >= c.before && read != 0 {
+			t.Errorf("%s: the mark was read again without need", c.name)
+		}
+	}
+
+	// A first start: the slot is made between the two readings.
+	d, err := checkpoint.DecideBeside(checkpoint.Mark{}, checkpoint.SourceState{Identity: home, SlotName: "s", SlotExists: true, Head: change.LSN(5)},
+		func() (checkpoint.Mark, error) { return checkpoint.Mark{Phase: checkpoint.Creating}, nil })
+	if err != nil || d.Action != checkpoint.Hydrate {
+		t.Errorf("beside a first start: %v, %v", d, err)
+	}
+}

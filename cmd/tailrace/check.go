@@ -111,7 +111,7 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the source's state: %w", err)
 	}
-	if _, err := checkpoint.Decide(mark, pipeline.DecideState(state)); err != nil {
+	if _, err := checkpoint.DecideBeside(mark, pipeline.DecideState(state), func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
 		findings = append(findings, asFinding(err))
 	}
 	return findings, nil
@@ -182,13 +182,13 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		return fmt.Errorf("open the destination: %w", err)
 	}
 	defer dst.Close(ctx)
-	state, err := src.main.State(ctx)
-	if err != nil {
-		return fmt.Errorf("read the source's state: %w", err)
-	}
 	mark, err := dst.State(ctx)
 	if err != nil {
 		return fmt.Errorf("read the mark: %w", err)
+	}
+	state, err := src.main.State(ctx)
+	if err != nil {
+		return fmt.Errorf("read the source's state: %w", err)
 	}
 	fmt.Fprintln(a.out, "-- on the source")
 	statements, err := src.main.PlanPublications(ctx, pipeline.Followed(bound))
@@ -211,7 +211,7 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 			fmt.Fprintf(a.out, "--   %s\n", oneLine(f.Table.Name.String()))
 		}
 	}
-	if d, err := checkpoint.Decide(mark, pipeline.DecideState(state)); err != nil {
+	if d, err := checkpoint.DecideBeside(mark, pipeline.DecideState(state), func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
 		fmt.Fprintf(a.out, "-- would be refused: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n-- "))
 	} else {
 		fmt.Fprintf(a.out, "-- then: %s\n", d.Action)

@@ -254,7 +254,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		if s.LagBytes > 0 && !mark.CommitTime.IsZero() {
 			s.LagSeconds = max(0, int64(time.Since(mark.CommitTime).Seconds()))
 		}
-		if _, err := checkpoint.Decide(mark, pipeline.DecideState(state)); err != nil {
+		if _, err := checkpoint.DecideBeside(mark, pipeline.DecideState(state), func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
 			st.Continuity, st.Why = "lost", err.Error()
 			st.Problems = append(st.Problems, err.Error())
 		} else {

@@ -11,10 +11,11 @@ import (
 // Faults fails calls at random. Some fail before anything was done; some after, so
 // that the work is there but nobody heard of it.
 type Faults struct {
-	mu   sync.Mutex
-	rnd  *rand.Rand
-	Rate float64 // share of calls that fail
-	Seen map[string]int
+	mu      sync.Mutex
+	rnd     *rand.Rand
+	Rate    float64 // share of calls that fail
+	Planted string  // the next call of this kind fails, whatever the rate; set before the first call
+	Seen    map[string]int
 }
 
 // NewFaults makes faults from their own seed.
@@ -30,7 +31,9 @@ func (f *Faults) after(what string) error { return f.roll(what + " done, answer 
 func (f *Faults) roll(what string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.rnd.Float64() >= f.Rate {
+	if f.Planted == what {
+		f.Planted = ""
+	} else if f.rnd.Float64() >= f.Rate {
 		return nil
 	}
 	f.Seen[what]++
@@ -40,6 +43,6 @@ func (f *Faults) roll(what string) error {
 // Stop ends all faults.
 func (f *Faults) Stop() {
 	f.mu.Lock()
-	f.Rate = 0
+	f.Rate, f.Planted = 0, ""
 	f.mu.Unlock()
 }
