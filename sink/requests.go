@@ -106,6 +106,11 @@ type Embedded interface {
 	// call it; it runs beside everything else.
 	Snapshot(ctx context.Context, path string) (SnapshotTaken, error)
 
+	// Onlooker returns a Writer on the same open database that owns nothing: its
+	// methods that read may run beside everything that the owner does. It is closed
+	// before the owner.
+	Onlooker() (Writer, error)
+
 	// SnapshotPath is where a snapshot goes if nothing is said.
 	SnapshotPath() string
 }

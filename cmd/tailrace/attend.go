@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -19,13 +18,16 @@ import (
 
 // The kinds of requests that a daemon takes.
 const (
-	kindPause    = "pause"
-	kindResume   = "resume"
-	kindStatus   = "status"
-	kindQuery    = "query"
-	kindSnapshot = "snapshot"
-	kindResync   = "resync"
-	kindVerify   = "verify"
+	kindPause      = "pause"
+	kindResume     = "resume"
+	kindStatus     = "status"
+	kindShow       = "show"
+	kindExplain    = "explain"
+	kindQuarantine = "quarantine list"
+	kindQuery      = "query"
+	kindSnapshot   = "snapshot"
+	kindResync     = "resync"
+	kindVerify     = "verify"
 )
 
 // queriesAtOnce is how many statements of people run beside the batches: each may take
@@ -39,17 +41,10 @@ func (e *environment) attend(ctx context.Context, dst sink.Writer, hold *pipelin
 		kinds = append(kinds, pauseKinds(dst, pauses, hold)...)
 	}
 	if embedded, ok := dst.(sink.Embedded); ok {
-		kinds = append(kinds, queryKind(embedded), snapshotKind(embedded), control.Kind{
-			Name: kindStatus, Again: true, Ends: true,
-			Do: func(ctx context.Context, _ control.Request, _ control.Rows) (string, error) {
-				st, err := e.statusOf(ctx, dst)
-				if err != nil {
-					return "", err
-				}
-				text, err := json.Marshal(st)
-				return string(text), err
-			},
-		})
+		kinds = append(kinds, queryKind(embedded), snapshotKind(embedded))
+		for _, q := range []question{askStatus, askShow, askExplain, askQuarantine} {
+			kinds = append(kinds, e.questionKind(q, embedded))
+		}
 		var also sync.WaitGroup
 		defer also.Wait()
 		if every := e.Destination.DuckDB.SnapshotEvery; every > 0 {

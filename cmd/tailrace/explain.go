@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -12,10 +13,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"tailrace/internal/change"
+	"tailrace/internal/control"
 	"tailrace/internal/fault"
 	"tailrace/internal/pipeline"
 	"tailrace/scd"
 	"tailrace/scd/sequenced"
+	"tailrace/sink"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -37,26 +40,12 @@ they count, with what each led to, and the rule that decided. It only reads.`,
 			if err != nil {
 				return err
 			}
-			ctx := cmd.Context()
-			src, err := env.openSources(ctx)
+			text, err := env.look(cmd.Context(), askExplain, explainRequest{flow, key, values}, nil)
 			if err != nil {
 				return err
 			}
-			defer src.close(ctx)
-			bound, _, err := env.bind(ctx, src, anything)
-			if err != nil {
-				return err
-			}
-			dst, err := env.openSink(ctx)
-			if err != nil {
-				return fmt.Errorf("open the destination: %w", err)
-			}
-			defer dst.Close(ctx)
-			story, err := pipeline.Explain(ctx, dst, bound, flow, func(columns int) ([]string, error) { return splitKey(key, columns) })
-			if err != nil {
-				return err
-			}
-			return printStory(a.out, story, key, values)
+			_, err = io.WriteString(a.out, text)
+			return err
 		},
 	}
 	c.Flags().StringVar(&flow, "flow", "", "name of the flow, or its target")
@@ -64,6 +53,36 @@ they count, with what each led to, and the rule that decided. It only reads.`,
 	c.Flags().BoolVar(&values, "show-values", false, "print the rows' values too")
 	return a.configured(c)
 }
+
+type explainRequest struct {
+	Flow   string `json:"flow"`
+	Key    string `json:"key"`
+	Values bool   `json:"values,omitempty"`
+}
+
+var askExplain = question{kind: kindExplain, limit: statusMost,
+	answer: func(ctx context.Context, e *environment, dst sink.Writer, argument []byte, _ control.Rows) (string, error) {
+		var asked explainRequest
+		if err := understand(argument, &asked); err != nil {
+			return "", err
+		}
+		src, err := e.openSources(ctx)
+		if err != nil {
+			return "", err
+		}
+		defer src.close(ctx)
+		bound, _, err := e.bind(ctx, src, anything)
+		if err != nil {
+			return "", err
+		}
+		story, err := pipeline.Explain(ctx, dst, bound, asked.Flow, func(columns int) ([]string, error) { return splitKey(asked.Key, columns) })
+		if err != nil {
+			return "", err
+		}
+		var text strings.Builder
+		err = printStory(&text, story, asked.Key, asked.Values)
+		return text.String(), err
+	}}
 
 // splitKey takes a key apart. A single value is taken as it is.
 func splitKey(key string, columns int) ([]string, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tailrace/internal/control"
 	"tailrace/internal/fault"
 	"tailrace/internal/pipeline"
 	"tailrace/sink"
@@ -39,7 +41,7 @@ type asideLine struct {
 	ID       int64           `json:"id"`
 	Flow     string          `json:"flow"`
 	Target   string          `json:"target"`
-	Time     *time.Time      `json:"time"`
+	Time     *string         `json:"time"` // RFC 3339
 	Position string          `json:"position"`
 	Reason   string          `json:"reason"`
 	Event    json.RawMessage `json:"event,omitempty"` // with --show-values
@@ -53,50 +55,100 @@ func (a *app) quarantineListCommand() *cobra.Command {
 		Short: "Print the events that are set aside and not resolved",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withMemory(cmd.Context(), func(ctx context.Context, _ *environment, _ sink.Writer, m sink.Memory) error {
-				table := tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
-				out := json.NewEncoder(a.out)
-				out.SetEscapeHTML(false)
-				n := 0
-				err := m.Quarantine(ctx, flow, func(e sink.Aside) error {
-					n++
-					if asJSON {
-						line := asideLine{ID: e.ID, Flow: e.Flow, Target: e.Target.String(), Position: e.Position, Reason: e.Reason}
-						if !e.Time.IsZero() {
-							line.Time = &e.Time
-						}
-						if values && json.Valid(e.Event) {
-							line.Event = e.Event
-						}
-						return out.Encode(line)
-					}
-					if n == 1 {
-						fmt.Fprintln(table, "ID\tFLOW\tTARGET\tTIME\tPOSITION\tREASON")
-					}
-					at := "-"
-					if !e.Time.IsZero() {
-						at = e.Time.UTC().Format(time.RFC3339Nano)
-					}
-					fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\n", e.ID, e.Flow, e.Target, at, oneLine(e.Position), oneLine(e.Reason))
-					if values {
-						fmt.Fprintf(table, "\t%s\n", oneLine(string(e.Event)))
-					}
-					return nil
-				})
-				if err != nil {
-					return err
-				}
-				if n == 0 && !asJSON {
-					fmt.Fprintln(a.out, "nothing is in quarantine")
-				}
-				return table.Flush()
-			})
+			env, err := a.load()
+			if err != nil {
+				return err
+			}
+			p := asidePrinter{w: a.out, json: asJSON, table: tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)}
+			if _, err := env.look(cmd.Context(), askQuarantine, quarantineRequest{flow, values}, p.row); err != nil {
+				return err
+			}
+			return p.end()
 		},
 	}
 	c.Flags().StringVar(&flow, "flow", "", "only events of this flow")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON, one object a line")
 	c.Flags().BoolVar(&values, "show-values", false, "print the events' values too")
 	return a.configured(c)
+}
+
+type quarantineRequest struct {
+	Flow   string `json:"flow,omitempty"`
+	Values bool   `json:"values,omitempty"`
+}
+
+// askQuarantine's rows are id, flow, target, time, position, reason and event, without a
+// header; the event only where its values are asked for.
+var askQuarantine = question{kind: kindQuarantine,
+	answer: func(ctx context.Context, _ *environment, dst sink.Writer, argument []byte, rows control.Rows) (string, error) {
+		var asked quarantineRequest
+		if err := understand(argument, &asked); err != nil {
+			return "", err
+		}
+		m, ok := dst.(sink.Memory)
+		if !ok {
+			return "", errNoMemory
+		}
+		return "", m.Quarantine(ctx, asked.Flow, func(e sink.Aside) error {
+			id, target := strconv.FormatInt(e.ID, 10), e.Target.String()
+			cells := []*string{&id, &e.Flow, &target, nil, &e.Position, &e.Reason, nil}
+			if !e.Time.IsZero() {
+				at := e.Time.UTC().Format(time.RFC3339Nano)
+				cells[3] = &at
+			}
+			if asked.Values {
+				event := string(e.Event)
+				cells[6] = &event
+			}
+			return rows(cells)
+		})
+	}}
+
+var errNoMemory = fault.Badly("this destination does not take flows with sequence_by")
+
+// asidePrinter prints askQuarantine's rows.
+type asidePrinter struct {
+	w     io.Writer
+	json  bool
+	table *tabwriter.Writer
+	n     int
+}
+
+func (p *asidePrinter) row(cells []*string) error {
+	p.n++
+	at, event := cells[3], cells[6]
+	if p.json {
+		id, err := strconv.ParseInt(*cells[0], 10, 64)
+		if err != nil {
+			return fault.Corrupted("read the number of an event in quarantine: %v", err)
+		}
+		line := asideLine{ID: id, Flow: *cells[1], Target: *cells[2], Position: *cells[4], Reason: *cells[5], Time: at}
+		if event != nil && json.Valid([]byte(*event)) {
+			line.Event = json.RawMessage(*event)
+		}
+		out := json.NewEncoder(p.w)
+		out.SetEscapeHTML(false)
+		return out.Encode(line)
+	}
+	if p.n == 1 {
+		fmt.Fprintln(p.table, "ID\tFLOW\tTARGET\tTIME\tPOSITION\tREASON")
+	}
+	when := "-"
+	if at != nil {
+		when = *at
+	}
+	fmt.Fprintf(p.table, "%s\t%s\t%s\t%s\t%s\t%s\n", *cells[0], *cells[1], *cells[2], when, oneLine(*cells[4]), oneLine(*cells[5]))
+	if event != nil {
+		fmt.Fprintf(p.table, "\t%s\n", oneLine(*event))
+	}
+	return nil
+}
+
+func (p *asidePrinter) end() error {
+	if p.n == 0 && !p.json {
+		fmt.Fprintln(p.w, "nothing is in quarantine")
+	}
+	return p.table.Flush()
 }
 
 func (a *app) quarantineRetryCommand() *cobra.Command {
@@ -227,7 +279,7 @@ func (a *app) withMemory(ctx context.Context, do func(context.Context, *environm
 	defer dst.Close(ctx)
 	m, ok := dst.(sink.Memory)
 	if !ok {
-		return fault.Badly("this destination does not take flows with sequence_by")
+		return errNoMemory
 	}
 	return do(ctx, env, dst, m)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tailrace/internal/control"
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
 	"tailrace/scd"
@@ -31,51 +33,68 @@ func (a *app) showCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx := cmd.Context()
-			// The flows say which columns are the key, so the source is asked for its
-			// catalogue; the rows come from the destination alone.
-			src, err := env.openSources(ctx)
-			if err != nil {
-				return err
-			}
-			defer src.close(ctx)
-			bound, _, err := env.bind(ctx, src, anything)
-			if err != nil {
-				return err
-			}
-			schema, table := flow.SplitName(args[0])
-			var target *scd.Target
-			var names []string
-			for _, b := range bound {
-				names = append(names, b.Target.Name.String())
-				if b.Target.Name.Table == table && (schema == "" || schema == b.Target.Name.Schema) {
-					if target != nil && target.Name != b.Target.Name { // several flows may write one
-						return fault.Badly("target %s is not unique; write its schema too", args[0])
-					}
-					target = b.Target
-				}
-			}
-			if target == nil {
-				return fault.Badly("no flow has target %s; targets are %s", args[0], strings.Join(names, ", "))
-			}
-			if asOf != "" && target.Kind != scd.Type2 {
-				return fault.Badly("--as-of needs a target with history (stored_as_scd_type: 2)")
-			}
-			dst, err := env.openSink(ctx)
-			if err != nil {
-				return fmt.Errorf("open the destination: %w", err)
-			}
-			defer dst.Close(ctx)
 			p := newPrinter(format, a.out)
-			if err := dst.Show(ctx, sink.ShowQuery{Target: target, AsOf: asOf}, p.row); err != nil {
-				return fmt.Errorf("read %s: %w", target.Name, err)
-			}
-			return p.end()
+			_, err = env.look(cmd.Context(), askShow, showRequest{args[0], asOf}, p.row)
+			return errors.Join(err, p.end())
 		},
 	}
 	c.Flags().StringVar(&format, "format", "table", "table, csv (RFC 4180; NULL is empty, an empty string is \"\") or json (one object a line)")
 	c.Flags().StringVar(&asOf, "as-of", "", "only versions valid at this instant, e.g. 2026-01-31T12:00:00Z, or value of the sequence, of several columns {\"a\": 1, \"b\": 2} or (1, 2)")
 	return a.configured(c)
+}
+
+type showRequest struct {
+	Target string `json:"target"`
+	AsOf   string `json:"as_of,omitempty"`
+}
+
+var askShow = question{kind: kindShow,
+	answer: func(ctx context.Context, e *environment, dst sink.Writer, argument []byte, rows control.Rows) (string, error) {
+		var asked showRequest
+		if err := understand(argument, &asked); err != nil {
+			return "", err
+		}
+		t, err := e.target(ctx, asked.Target)
+		if err != nil {
+			return "", err
+		}
+		if asked.AsOf != "" && t.Kind != scd.Type2 {
+			return "", fault.Badly("--as-of needs a target with history (stored_as_scd_type: 2)")
+		}
+		if err := dst.Show(ctx, sink.ShowQuery{Target: t, AsOf: asked.AsOf}, rows); err != nil {
+			return "", fmt.Errorf("read %s: %w", t.Name, err)
+		}
+		return "", nil
+	}}
+
+// target finds the target that a name means. The flows say which columns are its key,
+// so the source is asked for its catalogue.
+func (e *environment) target(ctx context.Context, name string) (*scd.Target, error) {
+	src, err := e.openSources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer src.close(ctx)
+	bound, _, err := e.bind(ctx, src, anything)
+	if err != nil {
+		return nil, err
+	}
+	schema, table := flow.SplitName(name)
+	var found *scd.Target
+	var names []string
+	for _, b := range bound {
+		names = append(names, b.Target.Name.String())
+		if b.Target.Name.Table == table && (schema == "" || schema == b.Target.Name.Schema) {
+			if found != nil && found.Name != b.Target.Name { // several flows may write one
+				return nil, fault.Badly("target %s is not unique; write its schema too", name)
+			}
+			found = b.Target
+		}
+	}
+	if found == nil {
+		return nil, fault.Badly("no flow has target %s; targets are %s", name, strings.Join(names, ", "))
+	}
+	return found, nil
 }
 
 // printer writes rows in one of the formats. The first row is the header.

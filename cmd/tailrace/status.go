@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -143,24 +142,23 @@ func (a *app) statusCommand() *cobra.Command {
 }
 
 func (e *environment) status(ctx context.Context) (*status, error) {
-	dst, err := e.openSink(ctx)
+	text, err := e.look(ctx, askStatus, nil, nil)
 	if err != nil {
-		return nil, fmt.Errorf("open the destination: %w", err)
+		return nil, err
 	}
-	defer dst.Close(ctx)
-	if embedded, ok := dst.(sink.Embedded); ok { // a daemon that has the file open answers for it
-		r := control.Request{Kind: kindStatus, By: control.Me(), Limit: statusMost}
-		text, err := control.Ask(ctx, embedded.Path(), r, nil)
-		if !errors.Is(err, control.ErrNobody) {
-			st := &status{}
-			if err == nil {
-				err = json.Unmarshal([]byte(text), st)
-			}
-			return st, err
-		}
-	}
-	return e.statusOf(ctx, dst)
+	st := &status{}
+	return st, json.Unmarshal([]byte(text), st)
 }
+
+var askStatus = question{kind: kindStatus, limit: statusMost,
+	answer: func(ctx context.Context, e *environment, dst sink.Writer, _ []byte, _ control.Rows) (string, error) {
+		st, err := e.statusOf(ctx, dst)
+		if err != nil {
+			return "", err
+		}
+		text, err := json.Marshal(st)
+		return string(text), err
+	}}
 
 // statusMost is how long a daemon may take to look at both sides.
 const statusMost = time.Minute

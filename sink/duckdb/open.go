@@ -67,6 +67,7 @@ type Writer struct {
 
 	mu     sync.Mutex // guards the fields below and the book connection
 	db     *instance  // nil until opened
+	guest  bool       // db is another Writer's, which outlives this one
 	write  bool       // opened as owner
 	lock   *lockFile
 	book   *conn
@@ -213,10 +214,10 @@ func (w *Writer) shut() {
 		w.book.close()
 		w.book = nil
 	}
-	if w.db != nil {
+	if w.db != nil && !w.guest {
 		w.db.close()
-		w.db = nil
 	}
+	w.db, w.guest = nil, false
 }
 
 // ready makes sure that an instance is open for reading. It returns false where

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/scd"
+	"tailrace/sink"
 	"tailrace/sink/duckdb"
 )
 
@@ -105,4 +107,38 @@ func TestAReaderIsWaitedFor(t *testing.T) {
 	must(t, reader.Close(ctx))
 	must(t, w.Own(ctx, me, 0))
 	must(t, w.Close(ctx))
+}
+
+// An onlooker reads what is committed, beside an open batch, and can write nothing.
+func TestAnOnlookerReadsBesideAnOpenBatch(t *testing.T) {
+	w := newWriter(t, file(t))
+	tg := target("t", scd.Type1, "id int8 key", "v text")
+	must(t, w.Create(ctx, tg))
+	apply(t, w, tg, scd.Round{Upserts: []change.Row{row(1, "a")}})
+	must(t, tryApply(w, tg, true, true, scd.Round{Upserts: []change.Row{row(2, "b")}}))
+
+	o, err := w.Onlooker()
+	must(t, err)
+	rows := 0
+	must(t, o.Show(ctx, sink.ShowQuery{Target: tg}, func([]*string) error { rows++; return nil }))
+	if rows != 2 { // the header and the committed row
+		t.Errorf("an onlooker saw %d lines", rows)
+	}
+	mark, err := o.State(ctx)
+	must(t, err)
+	if owned, err := w.State(ctx); err != nil || owned.Epoch != mark.Epoch || owned.Position != mark.Position {
+		t.Errorf("the marks differ: %v and %v, %v", mark, owned, err)
+	}
+	if err := o.Save(ctx, mark); err == nil {
+		t.Error("an onlooker wrote the mark")
+	}
+	if err := o.Create(ctx, target("u", scd.Type1, "id int8 key")); err == nil {
+		t.Error("an onlooker made a table")
+	}
+	if err := o.Close(ctx); err != nil {
+		t.Error(err)
+	}
+
+	must(t, tryApply(w, tg, false, false, scd.Round{Upserts: []change.Row{row(3, "c")}}))
+	expect(t, dump(t, w, tg), "1|a", "2|b", "3|c")
 }
