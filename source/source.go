@@ -144,6 +144,10 @@ type FollowOptions struct {
 
 	Taken []change.File // sources of files: what the destination holds already, and which relations ended (change.File.Ends)
 	Once  bool          // sources of files: hand on what is there, then a quiet point, and watch for no more
+
+	// Spooled, if not nil, is told how many bytes of open transactions wait on disk,
+	// whenever a block of one has come or a transaction has ended.
+	Spooled func(bytes int64)
 }
 
 // State is what a source holds for a pipeline.

@@ -109,6 +109,7 @@ func describe(version string) []figure {
 	gauge("following", "1 while changes are followed; 0 during the first copy and while a server is away.", func(s *pipeline.Stats) float64 { return truth(s.Following.Load()) })
 	gauge("paused", "1 while `tailrace pause` holds the pipeline.", func(s *pipeline.Stats) float64 { return truth(s.Paused.Load()) })
 	gauge("retained_wal_bytes", "Log that the source keeps for this pipeline, looked at every 5 s.", func(s *pipeline.Stats) float64 { return float64(s.Retained.Load()) })
+	gauge("spool_bytes", "Transactions that are still open at the source, on disk.", func(s *pipeline.Stats) float64 { return float64(s.Spooled.Load()) })
 	gauge("queue_bytes", "Changes between reading and applying.", func(s *pipeline.Stats) float64 { return float64(s.Queued.Load()) })
 
 	counter("transactions_total", "Source transactions applied.", func(s *pipeline.Stats) int64 { return s.Transactions.Load() })

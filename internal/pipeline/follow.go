@@ -160,7 +160,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 	defer stopReading()
 	from := f.applied
 	receive := func(src source.Source, as origin, from change.Position) error {
-		o := source.FollowOptions{Binary: s.binary, PieceBytes: s.PieceBytes, Taken: s.taken, Once: s.mode.Once}
+		o := source.FollowOptions{Binary: s.binary, PieceBytes: s.PieceBytes, Taken: s.taken, Once: s.mode.Once, Spooled: s.Stats.Spooled.Store}
 		err := src.Follow(read, from, o, func(ctx context.Context, seg *change.Segment) error {
 			if n := len(seg.Txs); as == fromSource && n > 0 && seg.Txs[n-1].Last {
 				s.Stats.Received.Set(seg.Txs[n-1].End)

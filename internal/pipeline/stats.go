@@ -27,6 +27,7 @@ type Stats struct {
 	Head       Gauge        // the end of the source's log, looked at every lookEvery
 	Retained   atomic.Int64 // bytes of log that the source keeps for us, likewise
 	Queued     atomic.Int64 // bytes between reading and applying
+	Spooled    atomic.Int64 // bytes of open transactions on disk
 	Following  atomic.Bool  // in the stream's loop: nothing is being copied, nothing is away
 	Paused     atomic.Bool  // somebody asked it to rest
 	LevelAt    atomic.Int64 // when everything received was applied last, ns since the Unix epoch; 0: never

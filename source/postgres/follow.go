@@ -95,6 +95,9 @@ func (s *Source) follow(ctx context.Context, from change.Position, streaming boo
 			if e := spooled.Close(); e != nil {
 				s.log.Warn("the spool of open transactions cannot be closed", "error", e)
 			}
+			if o.Spooled != nil {
+				o.Spooled(0)
+			}
 		}()
 	}
 	conn, paced, timeout, err := s.startReplication(ctx, from, streaming, o.Binary, distance)
@@ -103,7 +106,7 @@ func (s *Source) follow(ctx context.Context, from change.Position, streaming boo
 	}
 	f := &follower{source: s, conn: conn, window: newWindow(conn), out: out,
 		layouts: layouts{known: map[uint32]*layout{}, names: map[uint32]string{}},
-		streams: streams{spool: spooled},
+		streams: streams{spool: spooled, told: o.Spooled},
 		paced:   paced,
 		silence: min(max(s.silence, 2*timeout), 5*time.Minute),
 	}

@@ -41,6 +41,7 @@ type streams struct {
 	xid     uint32          // of the block that is being received; 0: none
 	open    map[uint32]bool // of transactions that have begun
 	arrival [8]byte         // room for the number behind a Relation message
+	told    func(int64)     // of the spool's size; may be nil
 }
 
 func (s *Source) openSpool() (*spool.Spool, error) {
@@ -67,6 +68,14 @@ func (f *follower) cannotStream() bool {
 
 // stream takes the parsed message around blocks of open transactions.
 func (f *follower) stream(ctx context.Context) error {
+	err := f.streamed(ctx)
+	if st := &f.streams; err == nil && st.told != nil {
+		st.told(st.spool.Size())
+	}
+	return err
+}
+
+func (f *follower) streamed(ctx context.Context) error {
 	m, st := &f.message, &f.streams
 	switch {
 	case st.spool == nil:

@@ -292,7 +292,9 @@ func TestRandomTransactionsAreTheSameStreamedAndWhole(t *testing.T) {
 func TestOpenTransactionSurvivesAStop(t *testing.T) {
 	everyServer(t, func(t *testing.T, server *dbtest.Server) {
 		f := streaming(t, server, "create table t(id int primary key, v text)")
-		st := f.follow(source.FollowOptions{})
+		var spooled atomic.Int64
+		o := source.FollowOptions{Spooled: spooled.Store}
+		st := f.follow(o)
 		conn := server.Connect(t, f.dsn)
 		exec := func(sql string) {
 			t.Helper()
@@ -306,19 +308,26 @@ func TestOpenTransactionSurvivesAStop(t *testing.T) {
 		small := st.next()
 		wantTx(t, small, "INSERT t (-1, small)")
 		f.wantStreamed(1)
+		if n := spooled.Load(); n < 100*1000 { // a block or two of the 3000 rows of 100 bytes
+			t.Errorf("%d bytes are said to be on disk", n)
+		}
 		f.source.Confirm(small.End)
 		eventually(t, "the slot is confirmed", 5*time.Second, func() bool { return f.confirmed() == small.End })
 		if err := st.stop(); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
+		if n := spooled.Load(); n != 0 {
+			t.Errorf("%d bytes are said to be on disk after the end", n)
+		}
 		exec("insert into t select i, repeat('y', 100) from generate_series(3001, 4000) i")
 		f.from = small.End
-		st = f.follow(source.FollowOptions{})
+		st = f.follow(o)
 		exec("commit")
 		tx := st.next()
 		if len(tx.Changes) != 4000 || !tx.Last || tx.Begin.Before(small.End) {
 			t.Errorf("%d changes, begin %v behind %v, last %v", len(tx.Changes), tx.Begin, small.End, tx.Last)
 		}
+		eventually(t, "nothing is left on disk", 5*time.Second, func() bool { return spooled.Load() == 0 })
 	})
 }
 
