@@ -32,3 +32,13 @@ func parseDSN(dsn string) (*driver.Config, error) {
 	}
 	return c, nil
 }
+
+// Database is the database that a connection string names, where targets without a schema
+// lie if nothing else is said; "" if it names none or cannot be read (New says why).
+func Database(dsn string) string {
+	c, err := parseDSN(dsn)
+	if err != nil {
+		return ""
+	}
+	return c.DBName
+}

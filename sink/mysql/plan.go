@@ -110,9 +110,16 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 	}
 	var memory []string
 	switch {
-	case t.Sequenced && !there: // a table without its row in the bookkeeping was not finished
-		records := recordsName(w.cfg.Pipeline, p.name)
-		memory = []string{"DROP TABLE IF EXISTS " + recordsTable(records), createRecordsSQL(records)}
+	case t.Sequenced && !there:
+		records := change.Name{Schema: "_tailrace", Table: recordsName(w.cfg.Pipeline, p.name)}
+		left, err := about(ctx, s, relationSQL, records)
+		if err != nil {
+			return design{}, err
+		}
+		if len(left) > 0 { // without its row in the bookkeeping it was not finished
+			memory = append(memory, "DROP TABLE "+qualifiedName(records))
+		}
+		memory = append(memory, createRecordsSQL(records.Table))
 	case !t.Sequenced && there: // the ordered lane will not keep it up to date
 		memory = dropRecordsSQL(w.cfg.Pipeline, p.name)
 	}

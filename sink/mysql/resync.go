@@ -218,7 +218,9 @@ func (w *Writer) replaceVersions(ctx context.Context, s *session, sh *shape, at 
 	on := sh.onStage() + " AND t." + endColumn + " IS NULL"
 	first := sh.columns[sh.keys[0]].name
 	tracked := func(c *column) bool { return c.tracked }
-	rows, err := reader.query(ctx, fmt.Sprintf("SELECT (SELECT COUNT(*) FROM %s AS t JOIN %s AS s ON %s WHERE %s), (SELECT COUNT(*) FROM %[1]s AS t LEFT JOIN %[2]s AS s ON %s WHERE t.%s IS NULL AND s.%s IS NULL), (SELECT COUNT(*) FROM %[2]s AS s LEFT JOIN %[1]s AS t ON %[3]s WHERE t.%[7]s IS NULL)",
+	rows, err := reader.query(ctx, fmt.Sprintf(`SELECT (SELECT COUNT(*) FROM %[1]s AS t JOIN %[2]s AS s ON %[3]s WHERE %[4]s),
+  (SELECT COUNT(*) FROM %[1]s AS t LEFT JOIN %[2]s AS s ON %[5]s WHERE t.%[6]s IS NULL AND s.%[7]s IS NULL),
+  (SELECT COUNT(*) FROM %[2]s AS s LEFT JOIN %[1]s AS t ON %[3]s WHERE t.%[7]s IS NULL)`,
 		sh.name, stage, on, sh.differs(tracked), sh.onStage(), endColumn, first))
 	if err != nil {
 		return done, &jobError{"compare the stage of", sh, err}

@@ -35,6 +35,7 @@ type column struct {
 	source    change.Type
 	collation string // of texts
 	generated bool   // computed by the destination: never written
+	bound     bool   // a version's start or end: -infinity is the first instant there is
 	key       bool
 	tracked   bool
 }
@@ -196,6 +197,7 @@ func (w *Writer) shapeOf(ctx context.Context, s *session, t *scd.Target) (*shape
 	if t.Kind == scd.Type2 {
 		sh.start = r.columns[strings.ToLower(scd.StartColumn)].column(scd.StartColumn, name, sequenceOf(t))
 		sh.end = r.columns[strings.ToLower(scd.EndColumn)].column(scd.EndColumn, name, sequenceOf(t))
+		sh.start.bound, sh.end.bound = true, true
 		further -= 2
 	}
 	sh.exact = further == 0

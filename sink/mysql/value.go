@@ -103,6 +103,8 @@ func (c *column) payload(buf []byte, v change.Value) (data, rest []byte, err err
 		n, s, err = pgvalue.Timestamp(v, c.source.Kind)
 		switch {
 		case err != nil:
+		case s == pgvalue.NegInfinity && c.bound:
+			buf = appendInstant(buf, firstInstant)
 		case s != pgvalue.Finite:
 			err = errNotFinite
 		case n < firstInstant-pgvalue.UnixEpochMicros || n > lastInstant-pgvalue.UnixEpochMicros:
