@@ -21,7 +21,10 @@ func parseDSN(dsn string) (*driver.Config, error) {
 	if c.Timeout == 0 {
 		c.Timeout = connectPatience
 	}
-	c.Params, c.ParseTime, c.InterpolateParams, c.CheckConnLiveness = nil, false, false, false
+	if len(c.Params) > 0 {
+		return nil, fault.Badly("destination.dsn sets variables of the server's sessions, which are tailrace's to set: leave all but tls, ssl-... and timeouts out")
+	}
+	c.ParseTime, c.InterpolateParams, c.CheckConnLiveness = false, false, false
 	c.Logger = &driver.NopLogger{} // its errors come back as errors
 	c.Collation = "utf8mb4_bin"    // set again when the server is known
 	c.ClientFoundRows = true       // an UPDATE counts the rows that it meets
