@@ -31,7 +31,7 @@ var bookSQL = []struct{ table, columns string }{
   pipeline varchar(128) NOT NULL PRIMARY KEY,
   epoch bigint NOT NULL,
   phase varchar(32) NOT NULL DEFAULT '',
-  position varchar(255) NOT NULL DEFAULT '0/0',
+  position longtext NOT NULL,
   commit_time datetime(6),
   slot varchar(255) NOT NULL DEFAULT '',
   source_system varchar(255) NOT NULL DEFAULT '',

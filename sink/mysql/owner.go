@@ -33,7 +33,7 @@ const (
 const (
 	ownerSQL = `SELECT o.host, o.boot_id, o.pid, o.started, o.instance, o.sessions, TIMESTAMPDIFF(MICROSECOND, o.heartbeat, UTC_TIMESTAMP(6)), m.epoch
 FROM _tailrace.marks AS m LEFT JOIN _tailrace.owners AS o USING (pipeline) WHERE m.pipeline = ?`
-	firstSQL = `INSERT INTO _tailrace.marks (pipeline, epoch) VALUES (?, 0) ON DUPLICATE KEY UPDATE epoch = epoch`
+	firstSQL = `INSERT INTO _tailrace.marks (pipeline, epoch, position) VALUES (?, 0, '0/0') ON DUPLICATE KEY UPDATE epoch = epoch`
 	nextSQL  = `UPDATE _tailrace.marks SET epoch = epoch + 1 WHERE pipeline = ? AND epoch = ?`
 	takeSQL  = `INSERT INTO _tailrace.owners VALUES (?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))
 ON DUPLICATE KEY UPDATE epoch = VALUES(epoch), host = VALUES(host), boot_id = VALUES(boot_id), pid = VALUES(pid), started = VALUES(started),
