@@ -114,7 +114,7 @@ func TestLogThatTheSourceKeepsIsBounded(t *testing.T) {
 	if kept := metric(t, p, "tailrace_retained_wal_bytes", ""); kept < 8<<20 {
 		t.Errorf("%v bytes kept are shown", kept)
 	}
-	if code, body := scraped(t, p, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not following") {
+	if code, body := scraped(t, p, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not following") || !strings.Contains(body, " ago: ") || !strings.Contains(body, "connect") {
 		t.Errorf("ready although the destination is away: %d %s", code, body)
 	}
 	if n := metric(t, p, "tailrace_retries_total", ""); n < 1 {
