@@ -125,6 +125,7 @@ type Finding struct {
 	What   string // one sentence
 	Remedy string // exact statement where there is one
 	Reset  bool   // Memory.Reset and Create mend it, as --overwrite does
+	Flow   bool   // the table is as another kind of flow, or one with another key, has left it: the declaration has changed
 }
 
 // Copy is the rows of one source table as a PostgreSQL COPY stream (the binary

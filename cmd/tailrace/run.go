@@ -5,11 +5,16 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"tailrace/checkpoint"
+	"tailrace/internal/change"
 	"tailrace/internal/config"
+	"tailrace/internal/fault"
 	"tailrace/internal/metrics"
 	"tailrace/internal/pipeline"
 )
@@ -27,7 +32,7 @@ started again.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.pipelineRun(cmd, mode, wait) },
 	}
-	c.Flags().BoolVar(&mode.Once, "once", false, "catch up to the source's position at the start, then exit 0")
+	c.Flags().BoolVar(&mode.Once, "once", false, "catch up to the source's position at the start, then exit: 0, or 1 if a table is parked")
 	c.Flags().BoolVar(&mode.Overwrite, "overwrite", false, "start over: copy everything again, replacing rows that targets hold")
 	c.Flags().DurationVar(&wait, "wait-owner", 0, "wait this long for an owner on another host to become stale")
 	return a.configured(c)
@@ -79,7 +84,27 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		"changes", p.stats.Changes.Load(), "written", p.stats.Operations.Load(), "batches", p.stats.Batches.Load(),
 		"writing_seconds", fmt.Sprintf("%.1f", time.Duration(p.stats.ApplyTime.Load()).Seconds())}
 	env.log.Info("done", append(said, p.sequencedCounts()...)...)
+	if mode.Once || mode.CopyOnly {
+		a.reportParked(p.stats.Phases())
+	}
 	return nil
+}
+
+// reportParked ends a run that was to reach an end with exit code 1 where not all
+// targets did, also where one was parked before it.
+func (a *app) reportParked(phases map[change.Name]checkpoint.Phase) {
+	var parked []string
+	for target, phase := range phases {
+		if phase == checkpoint.Parked {
+			parked = append(parked, target.String())
+		}
+	}
+	if len(parked) == 0 {
+		return
+	}
+	slices.Sort(parked)
+	fmt.Fprintf(a.errs, "tailrace: parked: %s; `tailrace status` says why and what to do\n", strings.Join(parked, ", "))
+	a.code = fault.ExitFindings
 }
 
 // listen shows the pipeline to the outside, if the configuration says so.

@@ -83,6 +83,7 @@ func (s *session) wanted(source change.Name) bool {
 // catching until the mark has reached their snapshot.
 func (s *session) hydrateMissing(ctx context.Context) error {
 	var missing []Bound
+	var unfit []unfitTarget
 	var gone, parked []checkpoint.Table
 	var goneFlows []checkpoint.Flow
 	for i := range s.bound {
@@ -100,6 +101,9 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			if err := s.widen(ctx, b); err != nil {
 				if changed := s.redefined(ctx, b); changed != nil {
 					err = changed // which is why it does not fit
+				} else if alone(err) {
+					unfit = append(unfit, unfitTarget{b, err})
+					break
 				}
 				return fmt.Errorf("prepare target %s: %w", b.Target.Name, err)
 			}
@@ -121,7 +125,11 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			goneFlows = append(goneFlows, forgotten(s.flowsOf(t.Target))...)
 		}
 	}
-	if err := s.park(ctx, parked); err != nil {
+	worn, err := s.parkUnfit(unfit)
+	if err != nil {
+		return err
+	}
+	if err := s.park(ctx, append(parked, worn...)); err != nil {
 		return err
 	}
 	if len(gone) > 0 {
@@ -310,7 +318,7 @@ func (s *session) widen(ctx context.Context, b *Bound) error {
 	for _, ddl := range p.DDL {
 		s.Log.Warn("the source table's layout is new; the target follows, new columns are NULL in rows that are there", "target", b.Target.Name.String(), "statement", ddl)
 	}
-	return s.dst.Create(ctx, b.Target)
+	return misfit(p, s.dst.Create(ctx, b.Target))
 }
 
 // publishable leaves parked tables out of the publications: what parked them may
