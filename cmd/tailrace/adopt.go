@@ -73,13 +73,14 @@ func (a *app) printPrepared(b *pipeline.Begun) {
 	fmt.Fprintf(a.out, `prepared at %s
 slot %s keeps the source's log from there on; nothing was copied.
 next:
-  1. Take a backup of the source's tables now, or later, but none that was begun before
-     (pg_dump, a base backup, a snapshot of a disk), and restore the tables into the
-     destination. Its targets have no second unique indexes until they are live.
-  2. On the source, when the backup has ended: SELECT pg_current_wal_insert_lsn();
-  3. tailrace backfill --adopt --until POSITION_OF_STEP_2
-  4. tailrace run
-Nobody writes the targets, or alters the source's tables, meanwhile. `+"`tailrace status`"+` shows
+  1. Begin a backup of the source's tables now or later (pg_dump, a base backup, a
+     snapshot of a disk; from a standby when it has replayed %[1]s), and restore the
+     tables into the destination. Leave second unique indexes for later.
+  2. tailrace backfill --adopt
+     With --until LSN, the source's pg_current_wal_insert_lsn() when the backup had
+     ended, tables are live sooner.
+  3. tailrace run
+Meanwhile nobody writes the targets or alters the source's tables. `+"`tailrace status`"+` shows
 how much log the slot keeps; `+"`tailrace teardown`"+` gives the beginning up.
 `, b.Position, b.Slot)
 }
