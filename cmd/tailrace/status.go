@@ -169,9 +169,14 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
 	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Gaps: []gapStatus{}, Problems: []string{}}
-	if mark.Phase == checkpoint.None {
+	switch mark.Phase {
+	case checkpoint.None:
 		st.Phase = "not started"
 		st.Problems = append(st.Problems, "the pipeline has not been started")
+	case checkpoint.Preparing:
+		st.Problems = append(st.Problems, "the beginning was interrupted: give the same command again, `tailrace backfill --prepare` or `tailrace backfill --adopt`")
+	case checkpoint.Prepared:
+		st.Problems = append(st.Problems, fmt.Sprintf("nothing is followed yet: restore a backup of the source that was taken after %s, then `tailrace backfill --adopt`", mark.Position))
 	}
 	if !mark.CommitTime.IsZero() {
 		st.CommitTime = &mark.CommitTime
@@ -186,7 +191,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		}
 	}
 	for _, t := range mark.Tables {
-		st.Tables = append(st.Tables, tableStatus{Target: t.Target.String(), Source: t.Source.String(), Phase: string(t.Phase), Since: t.Since.String(), Reason: t.Reason})
+		st.Tables = append(st.Tables, tableStatus{Target: t.Target.String(), Source: t.Source.String(), Phase: t.Phase.Shown(), Since: t.Since.String(), Reason: t.Reason})
 		if t.Phase == checkpoint.Parked {
 			st.Problems = append(st.Problems, fmt.Sprintf("table %s is parked: %s", t.Target, t.Reason))
 		}
@@ -247,7 +252,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		Head: state.Head.String(), RetainedBytes: state.Slot.Retained,
 	}
 	st.Source = s
-	if mark.Phase == checkpoint.Live || mark.Phase == checkpoint.Copying {
+	if mark.Phase == checkpoint.Live || mark.Phase == checkpoint.Copying || mark.Phase == checkpoint.Prepared {
 		s.LagBytes = max(0, int64(state.Head.Offset)-int64(mark.Position.Offset))
 		if s.LagBytes > 0 && !mark.CommitTime.IsZero() {
 			s.LagSeconds = max(0, int64(time.Since(mark.CommitTime).Seconds()))

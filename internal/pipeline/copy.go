@@ -370,6 +370,14 @@ func (s *session) doneState(b *Bound, p checkpoint.Phase, snap source.Snapshot) 
 // preflight refuses before anything is made: blocking findings of the source, a
 // target of another shape, and a target that holds rows we did not write.
 func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error {
+	if err := s.atSource(ctx, bound); err != nil {
+		return err
+	}
+	return s.fit(ctx, bound, ours)
+}
+
+// atSource is the source's side of preflight.
+func (s *session) atSource(ctx context.Context, bound []Bound) error {
 	if err := unblocked(bound); err != nil {
 		return err
 	}
@@ -383,7 +391,7 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 		}
 		s.Log.Debug(f.What, "remedy", f.Remedy)
 	}
-	return s.fit(ctx, bound, ours)
+	return nil
 }
 
 // unblocked refuses flows that cannot be what they say.

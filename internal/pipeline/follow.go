@@ -135,7 +135,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 			f.byTgt[b.Target.Name] = r
 		}
 		if b.flow == nil {
-			r.folder = scd.NewFolder(b.Target)
+			r.fold(b.Target)
 			continue
 		}
 		if f.lanes[b.Target.Name] == nil {
@@ -213,7 +213,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 
 func (f *follower) anyCatching() bool {
 	for _, r := range f.byTgt {
-		if r.state.Phase == checkpoint.Catching {
+		if r.state.Catches() {
 			return true
 		}
 	}
@@ -511,7 +511,7 @@ func (f *follower) awaited() bool {
 		return true
 	}
 	for _, r := range f.byTgt {
-		if r.state.Phase == checkpoint.Catching && r.state.Since.Compare(f.end) <= 0 {
+		if r.state.Catches() && r.state.Since.Compare(f.end) <= 0 {
 			return true
 		}
 	}
@@ -526,14 +526,20 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 		if r.dirty && r.folder != nil {
 			r.dirty = false
 			rounds := r.folder.Take()
+			restored := r.state.Phase == checkpoint.Adopting
+			if restored {
+				if err := r.unmoved(rounds); err != nil {
+					return err
+				}
+			}
 			if len(rounds) > 0 {
-				b.Targets = append(b.Targets, sink.TargetRounds{Target: r.Target, Binary: f.binary, Rounds: rounds})
+				b.Targets = append(b.Targets, sink.TargetRounds{Target: r.Target, Binary: f.binary, Rounds: rounds, Restored: restored})
 			}
 			for i := range rounds {
 				operations += rounds[i].Size()
 			}
 		}
-		if !more && r.state.Phase == checkpoint.Catching && r.state.Since.Compare(f.end) <= 0 {
+		if !more && r.state.Catches() && r.state.Since.Compare(f.end) <= 0 {
 			b.Live = append(b.Live, r.Target.Name)
 		}
 	}
@@ -594,7 +600,7 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 	}
 	for _, name := range b.Live {
 		r := f.byTgt[name]
-		r.state.Phase = checkpoint.Live
+		r.live()
 		f.Stats.SetPhase(name, checkpoint.Live)
 		f.Log.Info("table is live", "target", name.String(), "position", f.end.String())
 	}

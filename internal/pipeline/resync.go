@@ -130,7 +130,7 @@ func (s *session) ordered(name string) (*Bound, error) {
 	case checkpoint.Live, checkpoint.Parked:
 		return b, nil
 	default:
-		return nil, fault.Refuse("wait until `tailrace status` shows it as live", "target %s is %s", b.Target.Name, phase)
+		return nil, fault.Refuse("wait until `tailrace status` shows it as live", "target %s is %s", b.Target.Name, phase.Shown())
 	}
 }
 

@@ -74,6 +74,7 @@ type counts struct {
 
 // SetPhase says where a target stands; None: it is not followed any more.
 func (s *Stats) SetPhase(target change.Name, p checkpoint.Phase) {
+	p = checkpoint.Phase(p.Shown())
 	s.phases.mu.Lock()
 	defer s.phases.mu.Unlock()
 	if s.phases.of == nil {

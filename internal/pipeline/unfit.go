@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"tailrace/checkpoint"
-	"tailrace/internal/fault"
 	"tailrace/sink"
 )
 
@@ -16,12 +15,13 @@ type misfitError struct{ error }
 
 func (e misfitError) Unwrap() error { return e.error }
 
-// misfit makes one of what Create says to a target with such a plan. What the flow has
-// brought about by another declaration is for the configuration to mend, and the target
-// is as good as it was: that stays a refusal.
+// misfit makes one of what Create says to a target whose plan says what stands against
+// it. What the flow has brought about by another declaration is for the configuration to
+// mend, and the target is as good as it was: that stays a refusal.
 func misfit(p sink.Plan, err error) error {
+	blocks := func(f sink.Finding) bool { return f.Blocks }
 	declared := func(f sink.Finding) bool { return f.Flow }
-	if p.Unremembered || slices.ContainsFunc(p.Problems, declared) || fault.KindOf(err) != fault.Operator || errors.Is(err, fault.ErrFenced) {
+	if err == nil || p.Unremembered || !slices.ContainsFunc(p.Problems, blocks) || slices.ContainsFunc(p.Problems, declared) {
 		return err
 	}
 	return misfitError{err}

@@ -175,6 +175,8 @@ func (s *session) withoutScan(ctx context.Context, b *Bound) (result Comparison,
 	switch st := s.state(b.Target.Name); {
 	case st.Phase == checkpoint.Parked:
 		return Comparison{Target: b.Target.Name, Skipped: "parked: " + st.Reason}, true, nil
+	case st.Phase == checkpoint.Adopting && s.mark.Position.Before(st.Since):
+		return Comparison{Target: b.Target.Name, Skipped: fmt.Sprintf("catching: it came from a backup that ends at %s", st.Since)}, true, nil
 	case b.Spec.Once && b.flow == nil:
 		return Comparison{Target: b.Target.Name, Once: true}, true, nil
 	case b.flow != nil:

@@ -283,7 +283,7 @@ func (w *Writer) strip(ctx context.Context, path string, taken *sink.SnapshotTak
 	book := quote(bookSchema) + "."
 	statements := []string{
 		"CREATE TABLE " + book + snapshotTable + " AS SELECT pipeline, position, commit_time, now() AS taken FROM " + book + "positions",
-		"CREATE TABLE " + book + snapshotTables + " AS SELECT pipeline, target_schema, target_table, source_schema, source_table, phase, since, reason FROM " + book + "tables",
+		"CREATE TABLE " + book + snapshotTables + " AS SELECT pipeline, target_schema, target_table, source_schema, source_table, CASE phase WHEN 'adopting' THEN 'catching' ELSE phase END AS phase, since, reason FROM " + book + "tables",
 	}
 	for _, n := range names {
 		statements = append(statements, "DROP TABLE "+book+quote(n))

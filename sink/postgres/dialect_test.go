@@ -113,9 +113,11 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("begin staged versions", sh.beginStagedSQL())
 		case sh.target.Kind == scd.Type1:
 			say("row patch", sh.sql(rowPatch))
+			say("row patch, restored", sh.sql(rowPatchIfThere))
 			say("row delete", sh.sql(rowDelete))
 			say("keys delete", sh.sql(keysDelete))
 			say("fill moves", sh.sql(moveFill))
+			say("rows that cannot be filled, restored", sh.sql(moveUnfilled))
 			say("insert moves", sh.sql(moveInsert))
 			say("insert staged", sh.sql(insertStaged))
 			say("upsert staged", sh.sql(upsertStaged))

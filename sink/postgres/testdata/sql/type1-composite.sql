@@ -32,6 +32,9 @@ COPY pg_temp."tailrace_stage_1" (g, a, o1, o2, c1, c2, c3) FROM STDIN (FORMAT bi
 -- row patch
 WITH u AS (UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($4::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."at" = $1::text AND t."id" = $3::bigint RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)
 
+-- row patch, restored
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($4::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."at" = $1::text AND t."id" = $3::bigint
+
 -- row delete
 DELETE FROM "public"."or""ders" AS t WHERE t."at" = $1::text AND t."id" = $2::bigint
 
@@ -40,6 +43,9 @@ DELETE FROM "public"."or""ders" AS t USING ROWS FROM (pg_catalog.unnest($1::text
 
 -- fill moves
 UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."at" = ANY (ARRAY[s.o1]) AND t."id" = s.o2
+
+-- rows that cannot be filled, restored
+DELETE FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1 AND s.a IS NOT NULL AND NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.o1 AND t."id" = s.o2)
 
 -- insert moves
 INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1

@@ -32,6 +32,9 @@ COPY pg_temp."tailrace_stage_1" (g, a, o1, c1, c2, c3) FROM STDIN (FORMAT binary
 -- row patch
 WITH u AS (UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($3::bytea, 2) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."id" = $1::bigint RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)
 
+-- row patch, restored
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($3::bytea, 2) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."id" = $1::bigint
+
 -- row delete
 DELETE FROM "public"."or""ders" AS t WHERE t."id" = $1::bigint
 
@@ -40,6 +43,9 @@ DELETE FROM "public"."or""ders" AS t WHERE t."id" = ANY ($1::bigint[])
 
 -- fill moves
 UPDATE pg_temp."tailrace_stage_1" AS s SET c3 = CASE WHEN pg_catalog.get_bit(s.a, 2) = 1 THEN t."Total" ELSE s.c3 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = ANY (ARRAY[s.o1])
+
+-- rows that cannot be filled, restored
+DELETE FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1 AND s.a IS NOT NULL AND NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.o1)
 
 -- insert moves
 INSERT INTO "public"."or""ders" ("id", "Total") SELECT s.c1, s.c3 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1

@@ -30,6 +30,9 @@ COPY pg_temp."tailrace_stage_1" (g, a, o1, c1) FROM STDIN (FORMAT binary)
 -- row patch
 WITH u AS (UPDATE "public"."or""ders" AS t SET  WHERE t."id" = $1::bigint RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)
 
+-- row patch, restored
+UPDATE "public"."or""ders" AS t SET  WHERE t."id" = $1::bigint
+
 -- row delete
 DELETE FROM "public"."or""ders" AS t WHERE t."id" = $1::bigint
 
@@ -38,6 +41,9 @@ DELETE FROM "public"."or""ders" AS t WHERE t."id" = ANY ($1::bigint[])
 
 -- fill moves
 UPDATE pg_temp."tailrace_stage_1" AS s SET  FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = ANY (ARRAY[s.o1])
+
+-- rows that cannot be filled, restored
+DELETE FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1 AND s.a IS NOT NULL AND NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.o1)
 
 -- insert moves
 INSERT INTO "public"."or""ders" ("id") SELECT s.c1 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1
