@@ -95,7 +95,8 @@ func TestARunningPipelineShowsItself(t *testing.T) {
 // bounded if the configuration says so.
 func TestLogThatTheSourceKeepsIsBounded(t *testing.T) {
 	t.Parallel()
-	server, dest := dbtest.Postgres(t), dbtest.Postgres(t, dbtest.Dedicated())
+	// The source is its own: what other databases of the server write is kept, too.
+	server, dest := dbtest.Postgres(t, dbtest.Dedicated()), dbtest.Postgres(t, dbtest.Dedicated())
 	source := server.Database(t)
 	server.Exec(t, source, "create table t(id int primary key, v text); create table noise(v text)")
 	r := rigOn(t, server, source, destination{"postgres", dest.Database(t)}, "listen: 127.0.0.1:0\nflows: [{source: public.t}]")
