@@ -94,6 +94,11 @@ type CopyRequest struct {
 	StartAt *time.Time
 	// Range, if not nil, is the part of the table to copy, of those that Ranges gave.
 	Range *Range
+	// Keys, if not nil, asks for the rows with one of these keys alone: values of
+	// KeyColumns as texts, nil for NULL. Rows whose key compares equal come too, and a
+	// source that cannot look for keys may give all rows. Not with Range.
+	Keys       [][]*string
+	KeyColumns []string
 }
 
 // Ranger is a Snapshot whose tables can be copied in parts, several at once.

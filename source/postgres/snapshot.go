@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -302,7 +303,7 @@ func copyStatement(r source.CopyRequest, t pinnedTable) string {
 	if r.Binary {
 		format = " (FORMAT binary)"
 	}
-	if t.kind == "r" && t.filter == "" && r.StartAt == nil && r.Range == nil && len(columns) > 0 {
+	if t.kind == "r" && t.filter == "" && r.StartAt == nil && r.Range == nil && r.Keys == nil && len(columns) > 0 {
 		return "COPY " + qualified(r.Table.Name) + " (" + list + ") TO STDOUT" + format
 	}
 	if r.StartAt != nil {
@@ -315,22 +316,60 @@ func copyStatement(r source.CopyRequest, t pinnedTable) string {
 		}
 		list += "timestamptz " + literal(start) + ", NULL::timestamptz"
 	}
-	from, where := qualified(r.Table.Name), ""
+	var where []string
 	if t.filter != "" {
-		where = " WHERE (" + t.filter + ")"
+		where = append(where, "("+t.filter+")")
 	}
-	switch {
-	case r.Range != nil:
+	from := t.rows(r.Table.Name)
+	if r.Range != nil {
 		from = "ONLY " + qualified(r.Range.Leaf)
-		if within := bounds(r.Range); within != "" && where != "" {
-			where += " AND " + within
-		} else if within != "" {
-			where = " WHERE " + within
+		if within := bounds(r.Range); within != "" {
+			where = append(where, within)
 		}
-	case t.kind == "r":
-		from = "ONLY " + from
 	}
-	return "COPY (SELECT " + list + " FROM " + from + where + ") TO STDOUT" + format
+	if r.Keys != nil {
+		where = append(where, keyCondition(r.KeyColumns, r.Keys))
+	}
+	if len(where) > 0 {
+		from += " WHERE " + strings.Join(where, " AND ")
+	}
+	return "COPY (SELECT " + list + " FROM " + from + ") TO STDOUT" + format
+}
+
+// rows is the table as the log sees it.
+func (t pinnedTable) rows(name change.Name) string {
+	if t.kind == "r" {
+		return "ONLY " + qualified(name)
+	}
+	return qualified(name)
+}
+
+// keyCondition looks for rows with one of the keys. The constants take the columns'
+// types, so that an index finds them.
+func keyCondition(columns []string, keys [][]*string) string {
+	if len(keys) == 0 {
+		return "false"
+	}
+	if len(columns) == 1 && !slices.ContainsFunc(keys, func(k []*string) bool { return k[0] == nil }) {
+		list := make([]string, len(keys))
+		for i, k := range keys {
+			list[i] = literal(*k[0])
+		}
+		return ident(columns[0]) + " IN (" + strings.Join(list, ", ") + ")"
+	}
+	list := make([]string, len(keys))
+	for i, k := range keys {
+		parts := make([]string, len(columns))
+		for c, name := range columns {
+			if k[c] == nil {
+				parts[c] = ident(name) + " IS NULL"
+			} else {
+				parts[c] = ident(name) + " = " + literal(*k[c])
+			}
+		}
+		list[i] = strings.Join(parts, " AND ")
+	}
+	return "(" + strings.Join(list, " OR ") + ")"
 }
 
 // session takes an idle session or opens one.
