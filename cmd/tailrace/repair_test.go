@@ -24,15 +24,19 @@ func TestRepairUnderLoad(t *testing.T) {
 				"delete from w where id between 10 and 19", "insert into w(id, s) values (-1, 'x'), (-2, 'y')",
 				"delete from w where id in (20, 21)", "insert into w(id, s) values (20, 's21'), (21, 's20')",
 				"update c set v = 'by hand' where y = 1 and x = 'it''s \\ 1'", "delete from c where y = 2", "insert into c values ('more', 1, 'v')",
-				"delete from a_history where id = 5", "update a_history set v = v + 1 where id = 6 and \"__END_AT\" is null", "insert into a_history(id, v, \"__START_AT\") values (-1, 1, now())",
-				"delete from c_history where y = 4")
+				"insert into a_history(id, v, \"__START_AT\") values (-1, 1, now())",
+				"delete from c_history where y = 4", "update c_history set v = 'by hand' where y = 5 and \"__END_AT\" is null", "insert into c_history(x, y, v, \"__START_AT\") values ('more', 1, 'v', now())")
 		}
 		tables := []string{"--repair", "--table", "w", "--table", "c", "--table", "a_history", "--table", "c_history"}
 		p = plant(p)
 		stop := r.balance(t)
 		out := r.must(t, "verify", tables...)
-		contains(t, out, "w: 17 differences of 2000 rows", "w: repaired: 15 written, 2 removed, at ", "c: repaired: 44 written, 1 removed, at ",
-			"a_history: repaired: 2 versions began, 2 ended", "c_history: repaired: 43 versions began, 0 ended", "w: 0 differences of 2000 rows", "\n0 differences of ")
+		differ := 17
+		if kind == "duckdb" {
+			differ = 16 // its UPDATE leaves -0 where 0 is to be written
+		}
+		contains(t, out, fmt.Sprintf("w: %d differences of 2000 rows", differ), fmt.Sprintf("w: repaired: %d written, 2 removed, at ", differ-2), "c: repaired: 44 written, 1 removed, at ",
+			"a_history: repaired: 0 versions began, 1 ended", "c_history: repaired: 86 versions began, 44 ended", "w: 0 differences of 2000 rows", "\n0 differences of ")
 		contains(t, r.must(t, "verify"), "\n0 differences of ")
 		contains(t, r.must(t, "verify", tables...), "w: 0 differences of 2000 rows\n", "\n0 differences of 7600 rows\n")
 		stop()
@@ -43,7 +47,7 @@ func TestRepairUnderLoad(t *testing.T) {
 		p = plant(p)
 		p.stop(t)
 		out = r.must(t, "verify", tables...) // without a daemon
-		contains(t, out, "w: repaired: ", "c_history: repaired: 43 versions began, 0 ended", "\n0 differences of ")
+		contains(t, out, "w: repaired: ", "c_history: repaired: 86 versions began, 44 ended", "\n0 differences of ")
 		contains(t, out, "comparing", "tables=4")
 		r.same(t)
 		gaps := 0

@@ -12,7 +12,7 @@ import (
 // Beside a daemon under load both sides are compared at one position, again and again;
 // the stream goes on meanwhile, and what was planted by hand is found.
 func TestVerifyBesideADaemonUnderLoad(t *testing.T) {
-	server := dbtest.Postgres(t)
+	server := dbtest.Postgres(t, dbtest.Dedicated()) // a transaction that stays open concerns all databases of a server
 	overKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, balanced+";"+manyTypes+"; create table big(id int primary key, v text); insert into big select i, repeat('x', 200) from generate_series(1, 20000) i; create table log(v int); create table s(id int primary key, n int)",
 			"flows: [{source: public.*, except: [public.s]}, {source: public.a, target: a_history, stored_as_scd_type: 2}, {source: public.s, sequence_by: n}]")

@@ -12,6 +12,7 @@ import (
 	"tailrace/internal/change"
 	"tailrace/internal/change/copystream"
 	"tailrace/internal/change/pgvalue"
+	"tailrace/internal/change/rowsum"
 	"tailrace/sink"
 	"tailrace/source"
 )
@@ -21,7 +22,11 @@ import (
 func (s *session) compare(ctx context.Context, b *Bound, snap source.Snapshot, target sink.Reader, keys *keySet, w *watch) (Comparison, error) {
 	v := verifier{session: s, b: b, snap: snap, target: target, keyed: !b.Target.AppendOnly, keys: keys, watch: w, result: Comparison{Target: b.Target.Name}}
 	v.expected, v.held, v.spell = v.readSource, v.readTarget, v.spellKey
-	if err := v.run(ctx); err != nil {
+	err := v.sums(ctx)
+	if err == nil {
+		err = v.run(ctx)
+	}
+	if err != nil {
 		return Comparison{}, fmt.Errorf("verify %s: %w", b.Target.Name, err)
 	}
 	return v.result, nil
@@ -33,6 +38,9 @@ type reading func(ctx context.Context, fn func(key, row []byte, name func() stri
 
 // verifier compares one target with what it must hold, in memory that does not grow
 // with the table.
+//
+// Where both sides are servers that can say the same sums of a table, these are asked
+// for first, and only the rows in buckets that differ are read: see sums.
 //
 // Both sides are reduced to sums of row hashes in buckets chosen by the key. The rows
 // in buckets whose sums differ are suspects. While there are more of them than may be
@@ -47,7 +55,8 @@ type verifier struct {
 	seed   [2]maphash.Seed
 	sieves []*sieve
 	keyed  bool
-	binary bool // the form of this target's canonical rows, whatever the log's is
+	part   *rowsum.Part // the rows in question; nil: all
+	binary bool         // the form of this target's canonical rows, whatever the log's is
 	keys   *keySet
 	watch  *watch
 	result Comparison
@@ -109,12 +118,30 @@ func (s *sieve) suspects() (rows, bytes int64) {
 func (v *verifier) run(ctx context.Context) error {
 	v.seed = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	v.binary = BinaryForm([]Bound{*v.b}, v.dst)
+	if v.part == nil || len(v.part.Wanted) > 0 {
+		if err := v.rows(ctx); err != nil {
+			return err
+		}
+	}
+	v.watch.doing("checking invariants")
+	violations, err := v.target.Invariants(ctx, v.b.Target)
+	if err != nil {
+		return fmt.Errorf("check invariants: %w", err)
+	}
+	v.result.Violations = violations
+	return nil
+}
+
+// rows compares rows in their canonical form.
+func (v *verifier) rows(ctx context.Context) error {
 	last, err := v.sift(ctx, bucketsFor(v.b.Relation.Rows))
 	if err != nil {
 		return err
 	}
-	for _, b := range last.here {
-		v.result.Rows += b.rows
+	if v.part == nil {
+		for _, b := range last.here {
+			v.result.Rows += b.rows
+		}
 	}
 	v.watch.doing("looking at the rows that may differ")
 	rows, bytes := last.suspects()
@@ -128,16 +155,7 @@ func (v *verifier) run(ctx context.Context) error {
 			break // so many differ that ruling out others is in vain
 		}
 	}
-	if err := v.differences(ctx, last); err != nil {
-		return err
-	}
-	v.watch.doing("checking invariants")
-	violations, err := v.target.Invariants(ctx, v.b.Target)
-	if err != nil {
-		return fmt.Errorf("check invariants: %w", err)
-	}
-	v.result.Violations = violations
-	return nil
+	return v.differences(ctx, last)
 }
 
 // bucketsFor is how many buckets a number of rows is given.
@@ -299,21 +317,28 @@ func (v *verifier) name(ctx context.Context, wanted func(key []byte) bool) error
 }
 
 func (v *verifier) readSource(ctx context.Context, fn func(key, row []byte, name func() string) error) error {
-	return v.readRows(ctx, v.snap, v.b, v.binary, nil, func(key []byte, form []byte, _ change.Row) error { return fn(key, form, nil) })
+	req := v.request(v.b, v.binary)
+	req.Part = v.part
+	return v.readRows(ctx, v.snap, v.b, req, func(key []byte, form []byte, _ change.Row) error { return fn(key, form, nil) })
 }
 
-// readRows reads a source table, or its rows with one of keys, which are of the key
-// columns as texts: of each row the canonical form, which begins with its key, and the
-// row itself.
-func (s *session) readRows(ctx context.Context, snap source.Snapshot, b *Bound, binary bool, keys [][]*string, fn func(key, form []byte, row change.Row) error) error {
+// request asks for a target's rows at the source.
+func (s *session) request(b *Bound, binary bool) source.CopyRequest {
 	t := b.Target
-	req := source.CopyRequest{Table: b.Relation.Table, Binary: binary, Keys: keys}
+	req := source.CopyRequest{Table: b.Relation.Table, Binary: binary}
 	for _, c := range t.Columns {
 		req.Columns = append(req.Columns, c.Name)
 	}
 	for _, k := range t.Keys() {
 		req.KeyColumns = append(req.KeyColumns, t.Columns[k].Name)
 	}
+	return req
+}
+
+// readRows reads rows of a source table: of each the canonical form, which begins with
+// its key, and the row itself.
+func (s *session) readRows(ctx context.Context, snap source.Snapshot, b *Bound, req source.CopyRequest, fn func(key, form []byte, row change.Row) error) error {
+	t := b.Target
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pr, pw := io.Pipe()
@@ -324,7 +349,7 @@ func (s *session) readRows(ctx context.Context, snap source.Snapshot, b *Bound, 
 		ended <- err
 	}()
 	err := func() error {
-		rows := copystream.NewReader(pr, binary, len(t.Columns))
+		rows := copystream.NewReader(pr, req.Binary, len(t.Columns))
 		var form []byte
 		for {
 			row, err := rows.Next()
@@ -354,7 +379,13 @@ func (s *session) readRows(ctx context.Context, snap source.Snapshot, b *Bound, 
 var errVerifyStopped = errors.New("verify stopped reading")
 
 func (v *verifier) readTarget(ctx context.Context, fn func(key, row []byte, name func() string) error) error {
-	err := v.target.Scan(ctx, v.b.Target, func(key, row []byte) error { return fn(key, row, nil) })
+	take := func(key, row []byte) error { return fn(key, row, nil) }
+	var err error
+	if v.part != nil {
+		err = v.target.(sink.Summer).ScanPart(ctx, v.b.Target, *v.part, take)
+	} else {
+		err = v.target.Scan(ctx, v.b.Target, take)
+	}
 	if err != nil {
 		return fmt.Errorf("read the destination: %w", err)
 	}

@@ -111,6 +111,15 @@ func (w *watch) row() {
 	}
 }
 
+// rows counts rows that were read elsewhere.
+func (w *watch) rows(n int64) {
+	if w != nil {
+		w.read += n
+		w.far.Moved += n
+		w.tell()
+	}
+}
+
 func (w *watch) tell() {
 	far := w.far
 	far.Of = max(far.Of, far.Moved)

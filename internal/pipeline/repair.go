@@ -140,7 +140,9 @@ func (s *session) sendKeys(ctx context.Context, b *Bound, snap source.Snapshot, 
 				return fault.Corrupted("a key of %s cannot be read: %v", b.Target.Name, err)
 			}
 		}
-		err := s.readRows(ctx, snap, b, binary, asked, func(key, _ []byte, row change.Row) error {
+		req := s.request(b, binary)
+		req.Keys = asked
+		err := s.readRows(ctx, snap, b, req, func(key, _ []byte, row change.Row) error {
 			if _, wanted := missing[string(key)]; !wanted {
 				return nil
 			}

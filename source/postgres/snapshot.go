@@ -190,18 +190,25 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 	}
 	out := &meter{w: w}
 	tag, err := conn.CopyTo(ctx, out, copyStatement(r, t))
-	switch {
-	case out.failed != nil:
+	if out.failed != nil {
 		return 0, out.failed
-	case isState(err, "42501") && strings.Contains(err.Error(), "row"):
-		return 0, fault.Refuse(fmt.Sprintf("ALTER ROLE %s BYPASSRLS", ident(n.source.conn.User)), "row-level security would hide rows: %v", err)
-	case isState(err, "42501"):
-		return 0, fault.Refuse("GRANT SELECT ON "+qualified(r.Table.Name)+" TO "+ident(n.source.conn.User), "%v", err)
-	case err != nil:
-		return 0, err
+	}
+	if err != nil {
+		return 0, n.explainRead(r.Table, err)
 	}
 	_, err = conn.Exec(ctx, "COMMIT").ReadAll()
 	return tag.RowsAffected(), err
+}
+
+// explainRead gives what a role may not read its remedy.
+func (n *snapshot) explainRead(t *change.Table, err error) error {
+	switch {
+	case isState(err, "42501") && strings.Contains(err.Error(), "row"):
+		return fault.Refuse(fmt.Sprintf("ALTER ROLE %s BYPASSRLS", ident(n.source.conn.User)), "row-level security would hide rows: %v", err)
+	case isState(err, "42501"):
+		return fault.Refuse("GRANT SELECT ON "+qualified(t.Name)+" TO "+ident(n.source.conn.User), "%v", err)
+	}
+	return err
 }
 
 // meter remembers the writer's own error, which the driver's hides.
@@ -294,16 +301,13 @@ func (n *snapshot) rowFilter(ctx context.Context, conn *pgconn.PgConn, t *change
 // copyStatement writes the COPY. The rows of a table with heirs are its own only,
 // as in the log; a partitioned table's are those of its partitions.
 func copyStatement(r source.CopyRequest, t pinnedTable) string {
-	columns := make([]string, len(r.Columns))
-	for i, c := range r.Columns {
-		columns[i] = ident(c)
-	}
+	columns := idents(r.Columns)
 	list := strings.Join(columns, ", ")
 	format := ""
 	if r.Binary {
 		format = " (FORMAT binary)"
 	}
-	if t.kind == "r" && t.filter == "" && r.StartAt == nil && r.Range == nil && r.Keys == nil && len(columns) > 0 {
+	if t.kind == "r" && t.filter == "" && r.StartAt == nil && r.Range == nil && r.Keys == nil && r.Part == nil && len(columns) > 0 {
 		return "COPY " + qualified(r.Table.Name) + " (" + list + ") TO STDOUT" + format
 	}
 	if r.StartAt != nil {
@@ -329,6 +333,9 @@ func copyStatement(r source.CopyRequest, t pinnedTable) string {
 	}
 	if r.Keys != nil {
 		where = append(where, keyCondition(r.KeyColumns, r.Keys))
+	}
+	if r.Part != nil {
+		where = append(where, r.Part.Condition(columns, idents(r.KeyColumns)))
 	}
 	if len(where) > 0 {
 		from += " WHERE " + strings.Join(where, " AND ")
