@@ -26,8 +26,10 @@ type Resyncs interface {
 	// those that differ are written, others are not touched; a target without a key gets
 	// all of its rows anew. Of type 2 it is one version step at r.At: the open versions
 	// of keys that are not staged end, those whose tracked columns differ end and begin
-	// anew, new keys begin; see scd.Step for instants that are too early. On any error
-	// nothing has happened.
+	// anew, new keys begin; see scd.Step for instants that are too early. With r.Part
+	// all this is of the staged keys and those that it names alone: other rows stay as
+	// they are, and are not read where an index finds the others. On any error nothing
+	// has happened.
 	Replace(ctx context.Context, t *scd.Target, r Replacement) (Replaced, error)
 
 	// Unstage drops the stages that a process which died has left behind.
@@ -43,6 +45,14 @@ type Replacement struct {
 	At   time.Time        // type 2: the instant of the step
 	Done checkpoint.Table // the target's state after it
 	Gap  *Gap             // nil: none
+	Part *Part            // nil: the stage holds the whole table
+}
+
+// Part says that a stage holds some rows of its table, of a target that has a key.
+type Part struct {
+	// Gone are the keys of rows (of type 2 of open versions) that go, each spelled as
+	// Scan gives it: a row whose key compares equal and is spelled otherwise stays.
+	Gone []change.Row
 }
 
 // Replaced counts what Replace did.

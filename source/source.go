@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tailrace/internal/change"
+	"tailrace/internal/change/rowsum"
 )
 
 // Source is one database whose log a pipeline follows.
@@ -94,6 +95,24 @@ type CopyRequest struct {
 	StartAt *time.Time
 	// Range, if not nil, is the part of the table to copy, of those that Ranges gave.
 	Range *Range
+	// Keys, if not nil, asks for the rows with one of these keys alone: values of
+	// KeyColumns as texts, nil for NULL. Rows whose key compares equal come too, and a
+	// source that cannot look for keys may give all rows. Not with Range.
+	Keys       [][]*string
+	KeyColumns []string
+	// Part, if not nil, asks for the rows in these buckets alone, of a source that is a
+	// Summer. KeyColumns choose the bucket; without any the whole row does.
+	Part *rowsum.Part
+}
+
+// Summer is a Snapshot that can reduce a table to sums of row hashes where it lies.
+type Summer interface {
+	// SumForm says of what the sums of the columns in r are made; empty: they cannot be
+	// compared with another server's. See rowsum.Form.
+	SumForm(ctx context.Context, r CopyRequest) (string, error)
+
+	// Sum adds the sums up in into, which has a place for each bucket, all zero.
+	Sum(ctx context.Context, r CopyRequest, s rowsum.Sums, into []rowsum.Bucket) error
 }
 
 // Ranger is a Snapshot whose tables can be copied in parts, several at once.

@@ -64,7 +64,8 @@ func (a *app) daemonOrHere(cmd *cobra.Command, r control.Request, wait time.Dura
 		return "", fmt.Errorf("open the destination: %w", err)
 	}
 	defer dst.Close(context.WithoutCancel(ctx))
-	r.By = control.Me()
+	r.By, r.Report = control.Me(), p.hearText
+	defer p.End()
 	inProcess := func() (string, error) {
 		ctx, done := untilSignal(cmd.Context(), env.log)
 		defer done()
@@ -92,7 +93,7 @@ func (a *app) daemonOrHere(cmd *cobra.Command, r control.Request, wait time.Dura
 func resyncKind(hold *pipeline.Hold) control.Kind {
 	return control.Kind{Name: kindResync, Again: true, AtOnce: 1,
 		Do: func(ctx context.Context, r control.Request, _ control.Rows) (string, error) {
-			done, err := hold.Resync(ctx, r.Argument)
+			done, err := hold.Resync(ctx, r.Argument, teller(r))
 			return resynced(done), err
 		}}
 }

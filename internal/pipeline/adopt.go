@@ -228,11 +228,18 @@ func (s *session) adoptEqual(ctx context.Context, state source.State) (err error
 	defer s.close("snapshot", snap.Close)
 	m.Position = snap.Position()
 	b := Begun{Slot: m.Slot, Position: m.Position, Left: left}
+	list := make([]*Bound, len(chosen))
 	for i := range chosen {
-		r, err := s.compare(ctx, &chosen[i], snap, s.dst)
+		list[i] = &chosen[i]
+	}
+	w := watching(list, s.HowFar)
+	for i := range chosen {
+		w.begin(&chosen[i])
+		r, err := s.compare(ctx, &chosen[i], snap, s.dst, nil, w)
 		if err != nil {
 			return err
 		}
+		w.end(&chosen[i])
 		b.Compared = append(b.Compared, r)
 		state := s.tableState(&chosen[i], checkpoint.Live, m.Position)
 		if n := r.Differences + int64(len(r.Violations)); n > 0 {

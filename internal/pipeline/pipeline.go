@@ -58,6 +58,7 @@ type Config struct {
 
 	Log      *slog.Logger
 	Progress hydrate.Progress
+	HowFar   func(HowFar) // hears of an errand that this process carries out for itself; nil: nobody
 	Stats    *Stats
 }
 

@@ -41,9 +41,13 @@ func Resync(ctx context.Context, c Config, target string) (r Resynced, err error
 	return r, err
 }
 
-// Resync has the running pipeline do what the function of this name does.
-func (h *Hold) Resync(ctx context.Context, target string) (r Resynced, err error) {
+// Resync has the running pipeline do what the function of this name does; how far it
+// is goes to report, too.
+func (h *Hold) Resync(ctx context.Context, target string, report func(HowFar)) (r Resynced, err error) {
 	err = h.errand(ctx, func(stop, work context.Context, s *session) (err error) {
+		own := s.Progress
+		s.Progress = &watched{Progress: own, report: report, target: target}
+		defer func() { s.Progress = own }()
 		r, err = s.resync(stop, work, target)
 		return err
 	})

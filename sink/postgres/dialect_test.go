@@ -142,12 +142,22 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("undo all, restore", restore)
 		}
 		if !sh.target.Sequenced {
-			steps := sh.replaceSQL(`_tailrace."stage"`)
-			if sh.target.Kind == scd.Type2 {
-				steps = sh.replaceVersionsSQL(`_tailrace."stage"`, "'2026-01-02 03:04:05+00'")
-			}
-			for _, step := range steps {
-				say("resync", step.sql)
+			for _, part := range []bool{false, true} {
+				if part && len(sh.keys) == 0 {
+					continue
+				}
+				name := "resync"
+				if part {
+					name = "repair"
+					say(name, sh.createGoneSQL())
+				}
+				steps := sh.replaceSQL(`_tailrace."stage"`, part)
+				if sh.target.Kind == scd.Type2 {
+					steps = sh.replaceVersionsSQL(`_tailrace."stage"`, "'2026-01-02 03:04:05+00'", part)
+				}
+				for _, step := range steps {
+					say(name, step.sql)
+				}
 			}
 		}
 		for _, i := range invariants(sh.name, sh.target, startOrder{typ: sh.start.base}) {

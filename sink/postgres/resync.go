@@ -96,10 +96,16 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	if err = w.fence(ctx, s, epoch); err != nil {
 		return done, err
 	}
+	part := r.Part != nil
+	if part {
+		if err = w.stageGone(ctx, s, sh, r.Part.Gone); err != nil {
+			return done, err
+		}
+	}
 	stage := w.resyncStage(sh)
-	steps := sh.replaceSQL(stage)
+	steps := sh.replaceSQL(stage, part)
 	if sh.target.Kind == scd.Type2 {
-		steps = sh.replaceVersionsSQL(stage, literal(string(appendInstant(nil, r.At.UnixMicro()))))
+		steps = sh.replaceVersionsSQL(stage, literal(string(appendInstant(nil, r.At.UnixMicro()))), part)
 	}
 	for _, step := range steps {
 		result := s.conn.ExecParams(ctx, step.sql, nil, nil, nil, nil).Read()
@@ -132,6 +138,35 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	}
 	fault.KillPoint("target replaced")
 	return done, s.exec(ctx, "COMMIT")
+}
+
+// stageGone fills goneTable.
+func (w *Writer) stageGone(ctx context.Context, s *session, sh *shape, gone []change.Row) error {
+	if len(sh.keys) == 0 {
+		return fault.Corrupted("table %s has no key by which a part of it could be replaced", sh.target.Name)
+	}
+	if err := s.exec(ctx, sh.createGoneSQL()); err != nil {
+		return err
+	}
+	f := w.canonicalForm(sh.target)
+	var values []change.Value
+	stream := newCopyStream(bool(f), func() (fields []change.Value, ok bool, err error) {
+		if len(gone) == 0 {
+			return nil, false, nil
+		}
+		if values, err = gone[0].Values(values, len(sh.keys)); err != nil {
+			return nil, false, torn(sh, err)
+		}
+		gone = gone[1:]
+		return values, true, nil
+	})
+	if _, err := s.conn.CopyFrom(ctx, stream, copyInto(goneTable, sh.goneList(), bool(f))); err != nil {
+		if stream.err != nil && fault.KindOf(stream.err) == fault.Corrupt {
+			return stream.err
+		}
+		return err
+	}
+	return s.exec(ctx, "ANALYZE "+goneTable)
 }
 
 // Unstage implements sink.Resyncs.

@@ -80,6 +80,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"plan", planTests},
 		{"load", loadTests},
 		{"parts", partsTests},
+		{"resync", resyncTests},
 		{"type 1", type1Tests},
 		{"type 2", type2Tests},
 		{"pieces", pieceTests},

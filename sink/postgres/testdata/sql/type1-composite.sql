@@ -71,6 +71,21 @@ UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::text AS c1, 
 -- resync
 INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c3)
 
+-- repair
+CREATE TEMPORARY TABLE tailrace_gone (c1 text, c3 bigint) ON COMMIT DROP
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_gone AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND pg_catalog.record_image_eq(ROW(t."at", t."id"), ROW(s.c1, s.c3))
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage") AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND NOT pg_catalog.record_image_eq(ROW(t."at", t."id"), ROW(s.c1, s.c3))
+
+-- repair
+UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage") AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))
+
+-- repair
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c3)
+
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "at", "id" HAVING count(*) > 1) AS x
 

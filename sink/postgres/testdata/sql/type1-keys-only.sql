@@ -66,6 +66,18 @@ DELETE FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::b
 -- resync
 INSERT INTO "public"."or""ders" ("id") SELECT s.c1 FROM (SELECT c1::bigint AS c1 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
 
+-- repair
+CREATE TEMPORARY TABLE tailrace_gone (c1 bigint) ON COMMIT DROP
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_gone AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1))
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING (SELECT c1::bigint AS c1 FROM _tailrace."stage") AS s WHERE t."id" = s.c1 AND NOT pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1))
+
+-- repair
+INSERT INTO "public"."or""ders" ("id") SELECT s.c1 FROM (SELECT c1::bigint AS c1 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
+
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x
 

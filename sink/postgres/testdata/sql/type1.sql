@@ -71,6 +71,21 @@ UPDATE "public"."or""ders" AS t SET "Total" = s.c2, "select" = s.c3 FROM (SELECT
 -- resync
 INSERT INTO "public"."or""ders" ("id", "Total", "select") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2, c3::text AS c3 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
 
+-- repair
+CREATE TEMPORARY TABLE tailrace_gone (c1 bigint) ON COMMIT DROP
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_gone AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1))
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING (SELECT c1::bigint AS c1, c2::numeric AS c2, c3::text AS c3 FROM _tailrace."stage") AS s WHERE t."id" = s.c1 AND NOT pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1))
+
+-- repair
+UPDATE "public"."or""ders" AS t SET "Total" = s.c2, "select" = s.c3 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2, c3::text AS c3 FROM _tailrace."stage") AS s WHERE t."id" = s.c1 AND NOT pg_catalog.record_image_eq(ROW(t."Total", t."select"), ROW(s.c2, s.c3))
+
+-- repair
+INSERT INTO "public"."or""ders" ("id", "Total", "select") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2, c3::text AS c3 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
+
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x
 

@@ -99,6 +99,20 @@ ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN
 INSERT INTO "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT")
 SELECT j.c1, j.c2, j.c3, j.c4, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
 
+-- repair
+CREATE TEMPORARY TABLE tailrace_gone (c1 text, c4 bigint) ON COMMIT DROP
+
+-- repair
+SELECT count(*) FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND (EXISTS (SELECT FROM pg_temp.tailrace_gone AS s WHERE t."at" = s.c1 AND t."id" = s.c4 AND pg_catalog.record_image_eq(ROW(t."at", t."id"), ROW(s.c1, s.c4))) OR EXISTS (SELECT FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::text AS c3, c4::bigint AS c4 FROM _tailrace."stage") AS s WHERE t."at" = s.c1 AND t."id" = s.c4 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))))
+
+-- repair
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same, v.same_free FROM (SELECT false AS x, '2026-01-02 03:04:05+00'::timestamptz AS lo, s.* FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::text AS c3, c4::bigint AS c4 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND t."at" = s.c1 AND t."id" = s.c4 AND pg_catalog.record_image_eq(ROW(t."Total", t."select"), ROW(s.c2, s.c3)))
+UNION ALL SELECT true, '2026-01-02 03:04:05+00'::timestamptz, t."at"::text, NULL::numeric, NULL::text, t."id"::bigint FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND EXISTS (SELECT FROM pg_temp.tailrace_gone AS s WHERE t."at" = s.c1 AND t."id" = s.c4 AND pg_catalog.record_image_eq(ROW(t."at", t."id"), ROW(s.c1, s.c4)))) AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same, pg_catalog.record_image_eq(ROW(t."select"), ROW(s.c3)) AS same_free FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c4 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+j AS MATERIALIZED (SELECT f.*, coalesce(f.en, f.st) AS b, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS void FROM f),
+ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN NULL ELSE greatest(j.lo, j.b + interval '1 microsecond') END, "select" = CASE WHEN j.void AND NOT j.x THEN j.c3 ELSE t."select" END FROM j WHERE t.ctid = j.tid AND j.en IS NULL AND (NOT j.void OR NOT j.x AND NOT j.same_free))
+INSERT INTO "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT")
+SELECT j.c1, j.c2, j.c3, j.c4, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
+
 -- invariant: versions end before or at their start
 SELECT count(*) FROM "public"."or""ders" WHERE "__END_AT" <= "__START_AT"
 
