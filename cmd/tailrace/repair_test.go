@@ -100,6 +100,7 @@ func TestKillsDuringARepair(t *testing.T) {
 					<-asked
 				}
 				p = r.start(t, nil) // carries out what was asked of the other
+				r.following(t, p)
 				<-asked
 			}
 			eventually(t, 20*time.Second, "nothing differs", func() bool {
