@@ -14,8 +14,9 @@ import (
 // Resyncs is the part of a Writer that makes a target of an ordered flow equal to a new
 // copy of its source without a moment at which a reader finds it empty or half filled:
 // the copy goes into a stage beside it (a table in schema _tailrace), and one
-// transaction makes the target equal to the stage. Stage, Replace and Unstage are the
-// owner's and fenced; they run while no batch is applied.
+// transaction makes the target equal to the stage. All but Gaps are the owner's and
+// fenced. Stage, Replace and Unstage run while no batch is applied and no Stager is at
+// work, except that Unstage may run beside batches.
 type Resyncs interface {
 	// Stage fills the target's stage with in, the data columns alone, in either type of
 	// target. It replaces an older stage, and returns the number of rows.
@@ -30,7 +31,11 @@ type Resyncs interface {
 	// nothing has happened.
 	Replace(ctx context.Context, t *scd.Target, r Replacement) (Replaced, error)
 
-	// Unstage drops the stages that a process which died has left behind.
+	// Stager opens what keeps stages up to date while batches are applied. There is one
+	// at a time.
+	Stager() (Stager, error)
+
+	// Unstage drops the stages that a process which died, or a Stager, has left behind.
 	Unstage(ctx context.Context) error
 
 	// Gaps reads what is missing in the histories of this pipeline, by target and
@@ -38,11 +43,44 @@ type Resyncs interface {
 	Gaps(ctx context.Context) ([]Gap, error)
 }
 
+// Stager makes stages that follow the log beside the stream, on connections of its own:
+// what it does meets Apply nowhere. Every transaction of it is fenced. It has no mark: a
+// stage is of use only to the process that filled it.
+type Stager interface {
+	// Fill makes the target's stage and fills it with in, as Resyncs.Stage does, so that
+	// Apply can find its rows by their key. Several may run at once, for different
+	// targets, before the first Apply.
+	Fill(ctx context.Context, t *scd.Target, in Copy) (int64, error)
+
+	// Apply writes a batch's rounds into stages. Its targets are those that StageTarget
+	// gives of the targets that were filled; of the rest of the batch only First and
+	// More count, as for Writer.Apply. After an error it must be closed.
+	Apply(ctx context.Context, b *Batch) error
+
+	// Close ends its connections and what is open on them. The stages stay: Replace or
+	// Unstage drops them.
+	Close(ctx context.Context)
+}
+
+// StageTarget is a target's stage as a target of its own: of type 1, under the target's
+// name.
+func StageTarget(t *scd.Target) *scd.Target {
+	return &scd.Target{Name: t.Name, Source: t.Source, Kind: scd.Type1, AppendOnly: t.AppendOnly, Columns: t.Columns}
+}
+
 // Replacement says as what Replace makes a target.
 type Replacement struct {
 	At   time.Time        // type 2: the instant of the step
 	Done checkpoint.Table // the target's state after it
 	Gap  *Gap             // nil: none
+
+	// Mended: the gap is recorded only where something differed.
+	Mended bool
+}
+
+// Records reports whether the gap is to be recorded after what was done.
+func (r *Replacement) Records(done Replaced) bool {
+	return r.Gap != nil && (!r.Mended || done != Replaced{})
 }
 
 // Replaced counts what Replace did.

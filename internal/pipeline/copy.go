@@ -314,11 +314,11 @@ func (s *session) widen(ctx context.Context, b *Bound) error {
 }
 
 // publishable leaves parked tables out of the publications: what parked them may
-// make the application's statements fail.
+// make the application's statements fail. Those that are being copied again are in.
 func (s *session) publishable() []source.Followed {
 	var on []Bound
 	for i := range s.bound {
-		if b := &s.bound[i]; s.state(b.Target.Name).Phase != checkpoint.Parked || s.asked(b) {
+		if b := &s.bound[i]; s.state(b.Target.Name).Phase != checkpoint.Parked || s.asked(b) || s.copies.holds(b.Target.Name) {
 			on = append(on, s.bound[i])
 		}
 	}

@@ -23,8 +23,9 @@ type Resynced struct {
 	Position change.Position // of the copy, and of the mark at which it took the target's place
 	Rows     int64           // of the copy
 	sink.Replaced
-	Parked bool          // it was, and is not any more
-	Took   time.Duration // nothing was applied to any target meanwhile
+	Parked bool // it was, and is not any more
+	Took   time.Duration
+	Waited time.Duration // of Took: nothing was applied to any target
 }
 
 // Resync copies the source table of one target again, and makes the target equal to the
@@ -41,13 +42,69 @@ func Resync(ctx context.Context, c Config, target string) (r Resynced, err error
 	return r, err
 }
 
-// Resync has the running pipeline do what the function of this name does.
+// Resync has the running pipeline do what the function of this name does, beside its
+// stream where source and destination can. If another copy is at work it waits for that.
 func (h *Hold) Resync(ctx context.Context, target string) (r Resynced, err error) {
-	err = h.errand(ctx, func(stop, work context.Context, s *session) (err error) {
-		r, err = s.resync(stop, work, target)
+	for {
+		var other, mine *copier
+		err := h.errand(ctx, func(stop, work context.Context, s *session) (err error) {
+			if other = s.copies.running(); other != nil {
+				return nil
+			}
+			if s.copiesBeside() {
+				mine, err = s.resyncBeside(work, target)
+			} else {
+				r, err = s.resync(stop, work, target)
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+			return r, err
+		case mine != nil:
+			<-mine.done
+			if mine.err != nil {
+				return r, mine.err
+			}
+			return mine.results[0], nil
+		case other == nil:
+			return r, nil
+		}
+		select {
+		case <-other.done:
+		case <-ctx.Done():
+			return r, ctx.Err()
+		}
+	}
+}
+
+// resyncBeside begins a resync beside the stream. A parked table is published before the
+// snapshot is taken.
+func (s *session) resyncBeside(work context.Context, name string) (*copier, error) {
+	b, err := s.ordered(name)
+	if err != nil {
+		return nil, err
+	}
+	s.mode.Tables = []string{b.Target.Name.String()}
+	defer func() { s.mode.Tables = nil }()
+	if err := s.ready(work, b); err != nil {
+		return nil, err
+	}
+	return s.copyBeside([]Bound{*b}, nil), nil
+}
+
+// ready prepares source and destination for a new copy of a table that was asked for.
+func (s *session) ready(work context.Context, b *Bound) error {
+	if err := s.preflight(work, []Bound{*b}, true); err != nil {
 		return err
-	})
-	return r, err
+	}
+	if err := s.src.Publish(work, s.publishable()); err != nil {
+		return fmt.Errorf("change the publications: %w", err)
+	}
+	if err := s.dst.Create(work, b.Target); err != nil {
+		return fmt.Errorf("make target %s: %w", b.Target.Name, err)
+	}
+	return nil
 }
 
 func (s *session) resync(stop, work context.Context, name string) (r Resynced, err error) {
@@ -68,14 +125,8 @@ func (s *session) resync(stop, work context.Context, name string) (r Resynced, e
 	// start takes a parked one out again.
 	s.mode.Tables = []string{b.Target.Name.String()}
 	defer func() { s.mode.Tables = nil }()
-	if err := s.preflight(work, []Bound{*b}, true); err != nil {
+	if err := s.ready(work, b); err != nil {
 		return r, err
-	}
-	if err := s.src.Publish(work, s.publishable()); err != nil {
-		return r, fmt.Errorf("change the publications: %w", err)
-	}
-	if err := s.dst.Create(work, b.Target); err != nil {
-		return r, fmt.Errorf("make target %s: %w", b.Target.Name, err)
 	}
 	snap, err := s.snapshotFor(work)
 	if err != nil {
@@ -108,6 +159,7 @@ func (s *session) resync(stop, work context.Context, name string) (r Resynced, e
 	fault.KillPoint("resync done")
 	s.remember(done)
 	r.Took = time.Since(began)
+	r.Waited = r.Took
 	s.Log.Info("copied again", "target", r.Target.String(), "position", r.Position.String(), "rows", r.Rows, "removed", r.Removed, "written", r.Written, "seconds", fmt.Sprintf("%.1f", r.Took.Seconds()))
 	return r, nil
 }

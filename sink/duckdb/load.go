@@ -56,42 +56,50 @@ const roomEvery = 1 << 17
 
 // copyRows appends a copy's rows to a table; exact: it has these columns and no others.
 func (w *Writer) copyRows(ctx context.Context, c *conn, schema, table string, cols []column, exact bool, in sink.Copy) (int64, error) {
+	rows, _, err := w.copySome(ctx, c, schema, table, cols, exact, copystream.NewReader(in.Rows, in.Binary, len(cols)), nil)
+	return rows, err
+}
+
+// copySome is copyRows until enough, if it is not nil, says so of the number of rows;
+// ended: there were no more.
+func (w *Writer) copySome(ctx context.Context, c *conn, schema, table string, cols []column, exact bool, r *copystream.Reader, enough func(rows int) bool) (rows int64, ended bool, err error) {
 	if err := w.roomLeft(); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	ap, err := c.newAppender(w.catalog, schema, table, cols, exact)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer ap.discard()
-	r := copystream.NewReader(in.Rows, in.Binary, len(cols))
-	for n := 0; ; n++ {
+	for n := 0; enough == nil || !enough(n); n++ {
 		vals, err := r.Values()
 		if err == io.EOF {
+			ended = true
 			break
 		}
 		if errors.Is(err, copystream.ErrMalformed) {
-			return 0, &fault.Error{Kind: fault.Corrupt, Op: "read the copy stream", Err: err}
+			return 0, false, &fault.Error{Kind: fault.Corrupt, Op: "read the copy stream", Err: err}
 		}
 		if err != nil { // the sender's own
-			return 0, err
+			return 0, false, err
 		}
 		for i := range vals {
 			if err := ap.value(i, vals[i]); err != nil {
-				return 0, err
+				return 0, false, err
 			}
 		}
 		if err := ap.end(); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 		if n%roomEvery == roomEvery-1 {
 			if err := ctx.Err(); err != nil {
-				return 0, err
+				return 0, false, err
 			}
 			if err := w.roomLeft(); err != nil {
-				return 0, err
+				return 0, false, err
 			}
 		}
 	}
-	return ap.finish(ctx)
+	rows, err = ap.finish(ctx)
+	return rows, ended, err
 }

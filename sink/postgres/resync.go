@@ -40,6 +40,11 @@ func (w *Writer) resyncing(ctx context.Context, t *scd.Target) (*session, *shape
 
 // Stage implements sink.Resyncs.
 func (w *Writer) Stage(ctx context.Context, t *scd.Target, in sink.Copy) (int64, error) {
+	return w.fillStage(ctx, t, in, false)
+}
+
+// fillStage fills a stage, with a key if it is going to be written to.
+func (w *Writer) fillStage(ctx context.Context, t *scd.Target, in sink.Copy, keyed bool) (int64, error) {
 	s, sh, err := w.resyncing(ctx, t)
 	if err != nil {
 		return 0, err
@@ -62,8 +67,17 @@ func (w *Writer) Stage(ctx context.Context, t *scd.Target, in sink.Copy) (int64,
 	if from.err != nil {
 		return 0, from.err // the stream's own error, before what the server says of its end
 	}
+	if err == nil && keyed && len(sh.keys) > 0 {
+		err = s.exec(ctx, fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s)", stage, each(len(sh.keys), ", ", func(i int) string { return stageColumn(sh.keys[i]) })))
+	}
 	if err == nil {
-		err = s.exec(ctx, "ANALYZE "+stage+"; COMMIT")
+		err = s.exec(ctx, "ANALYZE "+stage)
+	}
+	if err == nil { // a successor has not seen the stage yet: it would be left behind
+		err = w.fence(ctx, s, epoch)
+	}
+	if err == nil {
+		err = s.exec(ctx, "COMMIT")
 	}
 	if err != nil {
 		return 0, w.explain(ctx, err, "copy into the stage of", sh)
@@ -121,7 +135,7 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	if err = saveTable(ctx, s, w.cfg.Pipeline, r.Done); err != nil {
 		return done, err
 	}
-	if g := r.Gap; g != nil {
+	if g := r.Gap; r.Records(done) {
 		if _, err = s.query(ctx, "INSERT INTO _tailrace.gaps VALUES ($1, $2, $3, $4, $5, $6, now())",
 			w.cfg.Pipeline, g.Target.Schema, g.Target.Table, g.From, g.To, g.Reason); err != nil {
 			return done, err
