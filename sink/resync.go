@@ -62,6 +62,27 @@ type Stager interface {
 	Close(ctx context.Context)
 }
 
+// Noter is a Stager that knows what Replace has to look at, where comparing two tables
+// takes long: then only what is noted is compared while the batches wait. A key at which
+// target and stage were equal during Compare, and which no change has touched since
+// Note, is equal still; so Compare is called once the target, too, holds everything up to
+// the position that Note gave.
+type Noter interface {
+	// Note makes Apply note the keys that it writes into a target's stage, from the next
+	// batch on, and returns the position of the last one before (zero: there was none).
+	// ok is false while a transaction in pieces is open: it is to be asked again. It may
+	// be called beside Apply.
+	Note(ctx context.Context, t *scd.Target) (from change.Position, ok bool, err error)
+
+	// Compare notes the keys at which target and stage differ. It may be called beside
+	// Apply of both.
+	Compare(ctx context.Context, t *scd.Target) error
+
+	// Noted reports whether what was noted says all that may differ: not after a
+	// TRUNCATE. It is asked when nothing is applied any more.
+	Noted(t *scd.Target) bool
+}
+
 // StageTarget is a target's stage as a target of its own: of type 1, under the target's
 // name.
 func StageTarget(t *scd.Target) *scd.Target {
@@ -76,6 +97,14 @@ type Replacement struct {
 
 	// Mended: the gap is recorded only where something differed.
 	Mended bool
+
+	// Noted: the target is compared with its stage at the keys that a Noter has noted, and
+	// is equal to it at all others.
+	Noted bool
+
+	// Ahead: the stage is gone on with, and nothing is recorded. It is for a target that
+	// no batch writes, and runs beside them.
+	Ahead bool
 }
 
 // Records reports whether the gap is to be recorded after what was done.
@@ -106,6 +135,9 @@ func StagesOf(pipeline string) string { return "stage_" + short(pipeline) + "_" 
 func StageOf(pipeline string, target change.Name) string {
 	return StagesOf(pipeline) + short(target.Schema+"\x00"+target.Table)
 }
+
+// NotesOf names the table of the keys that are noted at it.
+func NotesOf(pipeline string, target change.Name) string { return StageOf(pipeline, target) + "_keys" }
 
 func short(text string) string {
 	sum := sha256.Sum256([]byte(text))

@@ -41,6 +41,7 @@ type copier struct {
 	main   *session
 	stages sink.Resyncs // the destination's
 	tables []Bound      // as they were bound when it began
+	added  bool         // their targets are new: the stream writes none of them
 	binary bool         // likewise
 	began  time.Time
 	cancel context.CancelCauseFunc
@@ -48,6 +49,8 @@ type copier struct {
 
 	clock    time.Time // of the source, just before the snapshot
 	rows     map[change.Name]int64
+	noter    sink.Noter // nil: there is none
+	ahead    map[change.Name]sink.Replaced
 	own      *session   // of its stream
 	followed chan error // what ended that
 
@@ -60,6 +63,7 @@ type copier struct {
 type copies struct {
 	life  context.Context // ends with the session
 	group *errgroup.Group
+	again time.Duration // how long the last copy of added tables waited to begin again; 0: it went well
 
 	mu  sync.Mutex
 	now *copier
@@ -130,8 +134,8 @@ func (s *session) copiesBeside() bool {
 // other copier runs. then, if not nil, follows in its goroutine when it has ended.
 func (s *session) copyBeside(tables []Bound, then func(context.Context, *copier)) *copier {
 	ctx, cancel := context.WithCancelCause(s.copies.life)
-	c := &copier{main: s, tables: tables, binary: s.binary, began: time.Now(), cancel: cancel,
-		rows: map[change.Name]int64{}, followed: make(chan error, 1), done: make(chan struct{})}
+	c := &copier{main: s, tables: tables, added: then != nil, binary: s.binary, began: time.Now(), cancel: cancel,
+		rows: map[change.Name]int64{}, ahead: map[change.Name]sink.Replaced{}, followed: make(chan error, 1), done: make(chan struct{})}
 	c.stages, _ = s.dst.(sink.Resyncs)
 	s.copies.set(c)
 	s.copies.group.Go(func() error {
@@ -207,6 +211,15 @@ func (c *copier) copy(ctx context.Context) error {
 	if err := c.approach(ctx); err != nil {
 		return err
 	}
+	if noter, ok := stager.(sink.Noter); ok {
+		if err := c.narrow(ctx, noter); err != nil {
+			return err
+		}
+		c.noter = noter
+		if err := c.approach(ctx); err != nil {
+			return err
+		}
+	}
 	fault.KillPoint("stage followed")
 	return c.main.hold.errand(ctx, c.meet)
 }
@@ -266,8 +279,6 @@ func (c *copier) stream(src source.Source, trail source.Trail, stager sink.Stage
 
 // approach waits until the copier is close to the stream.
 func (c *copier) approach(ctx context.Context) error {
-	tick := time.NewTicker(closeLook)
-	defer tick.Stop()
 	said := time.Now()
 	type places struct{ mine, main change.Position }
 	var past []places // of the last second, the oldest first
@@ -289,16 +300,67 @@ func (c *copier) approach(ctx context.Context) error {
 			said = time.Now()
 			c.main.Log.Info("the copy beside the stream is following the log", "tables", c.names(), "position", now.mine.String(), "behind_mib", apart>>20)
 		}
-		select {
-		case err := <-c.followed:
-			if err == nil {
-				err = errors.New("the stream of the copy ended")
-			}
+		if err := c.wait(ctx); err != nil {
 			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
 		}
+	}
+}
+
+// narrow leaves to the meeting only the keys that changes have touched by then, and those
+// that differed shortly before: to compare two tables, or to fill one, takes long. It is
+// done beside the stream: of live and parked targets a comparison, and new ones are
+// filled ahead. A new history is not, because its first versions begin where it meets
+// the stream.
+func (c *copier) narrow(ctx context.Context, noter sink.Noter) error {
+	from := c.own.mark.Position
+	for i := range c.tables {
+		for noted := false; !noted; {
+			at, ok, err := noter.Note(ctx, c.tables[i].Target)
+			if err != nil {
+				return err
+			}
+			if noted = ok; !ok {
+				if err := c.wait(ctx); err != nil {
+					return err
+				}
+			}
+			if from.Before(at) {
+				from = at
+			}
+		}
+	}
+	for !c.added && c.main.Stats.Applied.Get().Before(from) { // what is older must be in the targets: it is not noted
+		if err := c.wait(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range c.tables {
+		var err error
+		switch t := c.tables[i].Target; {
+		case !c.added:
+			err = noter.Compare(ctx, t)
+		case t.Kind == scd.Type1:
+			c.ahead[t.Name], err = c.stages.Replace(ctx, t, sink.Replacement{Ahead: true})
+		}
+		if err != nil {
+			return parkedByFault(c.tables[i].Target.Name, err)
+		}
+	}
+	return nil
+}
+
+// wait is a short wait for the copier's stream or the other.
+func (c *copier) wait(ctx context.Context) error {
+	select {
+	case err := <-c.followed:
+		if err == nil {
+			err = errors.New("the stream of the copy ended")
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(closeLook):
+		return nil
 	}
 }
 
@@ -343,6 +405,8 @@ func (c *copier) replace(work context.Context, s *session, b *Bound, waited time
 	done := s.tableState(b, checkpoint.Live, s.mark.Position)
 	r := Resynced{Target: b.Target.Name, Type2: b.Target.Kind == scd.Type2, Position: done.Since, Rows: c.rows[b.Target.Name], Parked: before.Phase == checkpoint.Parked}
 	replacement := sink.Replacement{At: s.instant(c), Done: done}
+	ahead, filled := c.ahead[b.Target.Name]
+	replacement.Noted = c.noter != nil && (filled || !c.added) && c.noter.Noted(b.Target)
 	switch {
 	case !r.Type2 || before.Phase == checkpoint.Copying: // nothing can be missing
 	case r.Parked:
@@ -354,6 +418,8 @@ func (c *copier) replace(work context.Context, s *session, b *Bound, waited time
 	if r.Replaced, err = c.stages.Replace(work, b.Target, replacement); err != nil {
 		return err
 	}
+	r.Removed += ahead.Removed
+	r.Written += ahead.Written
 	s.remember(done)
 	r.Took, r.Waited = time.Since(c.began), time.Since(waited)
 	c.results = append(c.results, r)

@@ -175,6 +175,8 @@ func (s *session) withoutScan(ctx context.Context, b *Bound) (result Comparison,
 	switch st := s.state(b.Target.Name); {
 	case st.Phase == checkpoint.Parked:
 		return Comparison{Target: b.Target.Name, Skipped: "parked: " + st.Reason}, true, nil
+	case st.Phase == checkpoint.Copying:
+		return Comparison{Target: b.Target.Name, Skipped: "it is being copied"}, true, nil
 	case b.Spec.Once && b.flow == nil:
 		return Comparison{Target: b.Target.Name, Once: true}, true, nil
 	case b.flow != nil:

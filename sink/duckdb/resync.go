@@ -36,7 +36,7 @@ func (w *Writer) Stage(ctx context.Context, t *scd.Target, in sink.Copy) (rows i
 		if err := w.makeStage(ctx, c, s); err != nil {
 			return err
 		}
-		rows, err = w.copyRows(ctx, c, bookSchema, w.stageFor(s), s.stageColumns(), true, in)
+		rows, err = w.copyRows(ctx, c, w.stageOf(s), in)
 		return err
 	})
 	return rows, w.explain("copy into the stage of "+t.Name.String(), err)

@@ -50,8 +50,7 @@ func (g *stager) Fill(ctx context.Context, t *scd.Target, in sink.Copy) (rows in
 		return 0, err
 	}
 	defer c.close()
-	cols := s.stageColumns()
-	r := copystream.NewReader(in.Rows, in.Binary, len(cols))
+	r := copystream.NewReader(in.Rows, in.Binary, len(s.cols))
 	for ended := false; err == nil && !ended; {
 		err = g.alone(ctx, func() error {
 			return inTransaction(ctx, c, func() error {
@@ -62,7 +61,7 @@ func (g *stager) Fill(ctx context.Context, t *scd.Target, in sink.Copy) (rows in
 				}
 				began := time.Now()
 				enough := func(rows int) bool { return rows > 0 && rows%fillLook == 0 && time.Since(began) >= fillMost }
-				n, last, err := w.copySome(ctx, c, bookSchema, w.stageFor(s), cols, true, r, enough)
+				n, last, err := w.copySome(ctx, c, w.stageOf(s), r, enough)
 				rows, ended = rows+n, last
 				return err
 			})

@@ -140,12 +140,23 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("undo all, restore", restore)
 		}
 		if !sh.target.Sequenced {
-			steps := sh.replaceSQL(`_tailrace."stage"`)
-			if sh.target.Kind == scd.Type2 {
-				steps = sh.replaceVersionsSQL(`_tailrace."stage"`, "'2026-01-02 03:04:05+00'")
-			}
-			for _, step := range steps {
-				say("resync", step.sql)
+			for _, notes := range []string{"", `_tailrace."notes"`} {
+				if notes != "" && len(sh.keys) == 0 {
+					continue // nothing to note
+				}
+				steps, what := sh.replaceSQL(`_tailrace."stage"`, notes), "resync"
+				if sh.target.Kind == scd.Type2 {
+					steps = sh.replaceVersionsSQL(`_tailrace."stage"`, notes, "'2026-01-02 03:04:05+00'")
+				}
+				if notes != "" {
+					what = "resync of what is noted"
+					for _, sql := range sh.differSQL(`_tailrace."stage"`, notes) {
+						say("note what differs", sql)
+					}
+				}
+				for _, step := range steps {
+					say(what, step.sql)
+				}
 			}
 		}
 		for _, i := range invariants(sh.name, sh.target, startOrder{typ: sh.start.base}) {

@@ -20,6 +20,10 @@ func (w *Writer) resyncStage(sh *shape) string {
 	return "_tailrace." + quote(sink.StageOf(w.cfg.Pipeline, w.qualified(sh.target.Name)))
 }
 
+func (w *Writer) resyncNotes(sh *shape) string {
+	return "_tailrace." + quote(sink.NotesOf(w.cfg.Pipeline, w.qualified(sh.target.Name)))
+}
+
 // resyncing opens a session for a target's resync.
 func (w *Writer) resyncing(ctx context.Context, t *scd.Target) (*session, *shape, error) {
 	if _, err := w.owned(); err != nil {
@@ -107,13 +111,16 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	if err = sh.ensureKey(ctx, s, w); err != nil {
 		return done, err
 	}
-	if err = w.fence(ctx, s, epoch); err != nil {
-		return done, err
+	stage, notes := w.resyncStage(sh), ""
+	if r.Noted {
+		notes = w.resyncNotes(sh)
+		if err = s.exec(ctx, "ANALYZE "+notes); err != nil {
+			return done, err
+		}
 	}
-	stage := w.resyncStage(sh)
-	steps := sh.replaceSQL(stage)
+	steps := sh.replaceSQL(stage, notes)
 	if sh.target.Kind == scd.Type2 {
-		steps = sh.replaceVersionsSQL(stage, literal(string(appendInstant(nil, r.At.UnixMicro()))))
+		steps = sh.replaceVersionsSQL(stage, notes, literal(string(appendInstant(nil, r.At.UnixMicro()))))
 	}
 	for _, step := range steps {
 		result := s.conn.ExecParams(ctx, step.sql, nil, nil, nil, nil).Read()
@@ -132,6 +139,12 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 			done.Written += n
 		}
 	}
+	if err = w.fence(ctx, s, epoch); err != nil { // it locks the mark's row: at last, because batches may run beside this
+		return done, err
+	}
+	if r.Ahead {
+		return done, s.exec(ctx, "COMMIT")
+	}
 	if err = saveTable(ctx, s, w.cfg.Pipeline, r.Done); err != nil {
 		return done, err
 	}
@@ -141,7 +154,7 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 			return done, err
 		}
 	}
-	if err = s.exec(ctx, "DROP TABLE "+stage+"; SET LOCAL synchronous_commit = local"); err != nil {
+	if err = s.exec(ctx, "DROP TABLE "+stage+"; DROP TABLE IF EXISTS "+w.resyncNotes(sh)+"; SET LOCAL synchronous_commit = local"); err != nil {
 		return done, err
 	}
 	fault.KillPoint("target replaced")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
@@ -17,16 +18,29 @@ import (
 // is there by then is seen; one that comes later waits for the transaction before it can
 // drop the stage.
 type stager struct {
-	w     *Writer
+	w *Writer
+
+	mu    sync.Mutex // guards what follows
 	apply applier
+	at    change.Position // of the last batch
+	notes map[change.Name]*notes
 }
+
+// notes are the keys of one target that are written since Note, in a table beside its
+// stage.
+type notes struct {
+	table string
+	whole bool // all of the target may differ
+}
+
+var _ sink.Noter = (*stager)(nil)
 
 // Stager implements sink.Resyncs.
 func (w *Writer) Stager() (sink.Stager, error) {
 	if _, err := w.owned(); err != nil {
 		return nil, err
 	}
-	return &stager{w: w, apply: applier{w: w}}, nil
+	return &stager{w: w, apply: applier{w: w}, notes: map[change.Name]*notes{}}, nil
 }
 
 // Fill implements sink.Stager.
@@ -36,12 +50,17 @@ func (g *stager) Fill(ctx context.Context, t *scd.Target, in sink.Copy) (int64, 
 
 // Apply implements sink.Stager.
 func (g *stager) Apply(ctx context.Context, b *sink.Batch) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	a := &g.apply
 	if a.broken {
 		return errBroken
 	}
 	err := g.run(ctx, b)
 	if err == nil {
+		if !b.More {
+			g.at = b.Position
+		}
 		return nil
 	}
 	a.broken = true
@@ -83,6 +102,9 @@ func (g *stager) run(ctx context.Context, b *sink.Batch) error {
 		}
 		if err == nil {
 			err = a.target(ctx, sh, &b.Targets[i], false)
+		}
+		if n := g.notes[b.Targets[i].Target.Name]; err == nil && n != nil {
+			err = g.note(ctx, sh, n, &b.Targets[i])
 		}
 		if err != nil {
 			return err
@@ -145,4 +167,8 @@ func (g *stager) fence(ctx context.Context) error {
 }
 
 // Close implements sink.Stager.
-func (g *stager) Close(ctx context.Context) { g.apply.close(ctx) }
+func (g *stager) Close(ctx context.Context) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.apply.close(ctx)
+}

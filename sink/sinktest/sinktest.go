@@ -88,6 +88,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"model", modelTests},
 		{"memory", memoryTests},
 		{"stages", stageTests},
+		{"noted", notedTests},
 		{"upkeep", upkeepTests},
 		{"sequenced", sequencedTests},
 		{"histories", historyTests},

@@ -2,11 +2,15 @@ package sinktest
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"tailrace/checkpoint"
+	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/scd"
 	"tailrace/sink"
@@ -168,6 +172,111 @@ var stageTests = []test{
 			t.Errorf("%s stages are left", *left[0][0])
 		}
 	}},
+}
+
+// notedTests are of a Stager that is a Noter.
+var notedTests = []test{
+	{"only what differed or was written since is compared", nil, inBothForms(func(t *testing.T, h Harness, f form) {
+		for _, kind := range []scd.Kind{scd.Type1, scd.Type2} {
+			r := begin(t, h)
+			tt := r.create(makeTarget(h, fmt.Sprintf("noted_%d_%s", kind, f), kind, "id int4 key", "k text key", "v text"))
+			r.load(tt, f, false)
+			stages, g := r.stager()
+			noter, ok := g.(sink.Noter)
+			if !ok {
+				return
+			}
+			staged := target{sink.StageTarget(tt.Target)}
+			row := func(id int, v any) cells { return cells{id, "k", v} }
+			var rows []cells
+			for id := range 40 {
+				rows = append(rows, row(id, "v"))
+			}
+			if _, err := g.Fill(r.ctx, tt.Target, staged.copyOf(f, rows...)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stages.Replace(r.ctx, tt.Target, sink.Replacement{At: time.UnixMicro(1000), Ahead: true}); err != nil {
+				t.Fatal(err)
+			}
+			position := uint64(100)
+			write := func(first, more bool, rounds ...round) {
+				t.Helper()
+				position++
+				b := &sink.Batch{First: first, More: more, Position: change.LSN(position), Targets: []sink.TargetRounds{staged.part(f, rounds...)}}
+				if err := g.Apply(r.ctx, b); err != nil {
+					t.Fatalf("Apply to the stage: %v", err)
+				}
+			}
+			write(true, true, round{deletes: []cells{{0, "k"}}})
+			if _, ok, err := noter.Note(r.ctx, tt.Target); ok || err != nil {
+				t.Fatalf("Note inside a transaction: %v, %v", ok, err)
+			}
+			write(false, false, round{upserts: []cells{row(1, "early")}})
+			if noter.Noted(tt.Target) {
+				t.Error("noted before Note")
+			}
+			if from, ok, err := noter.Note(r.ctx, tt.Target); !ok || err != nil || from != change.LSN(position) {
+				t.Fatalf("Note: %v, %v, %v", from, ok, err)
+			}
+			write(true, false, round{upserts: []cells{row(2, "b")}, deletes: []cells{{3, "k"}}})
+			if err := noter.Compare(r.ctx, tt.Target); err != nil {
+				t.Fatal(err)
+			}
+			write(true, false, round{patches: []cells{{4, "k", "d"}}, inserts: []cells{row(50, "new")}, moves: []move{{cells{5, "k"}, row(51, absent{})}}})
+			var many []cells
+			for id := 100; id < 700; id++ {
+				many = append(many, row(id, "many"))
+			}
+			write(true, false, round{inserts: many})
+			h.Exec(t, "UPDATE "+sqlName(tt.Name)+" SET v = 'by hand' WHERE id = 30")
+			if !noter.Noted(tt.Target) {
+				t.Error("it is not noted")
+			}
+			if _, err := stages.Replace(r.ctx, tt.Target, sink.Replacement{At: time.UnixMicro(2000), Done: r.done(tt, checkpoint.Live), Noted: true}); err != nil {
+				t.Fatal(err)
+			}
+			open := ""
+			if kind == scd.Type2 {
+				open = ` WHERE "__END_AT" IS NULL`
+			}
+			got := map[string]string{}
+			for _, c := range h.Query(t, "SELECT id, v FROM "+sqlName(tt.Name)+open) {
+				got[*c[0]] = *c[1]
+			}
+			want := map[string]string{"1": "early", "2": "b", "4": "d", "30": "by hand", "50": "new", "51": "v"}
+			for id := range 40 {
+				if key := strconv.Itoa(id); want[key] == "" && !slices.Contains([]int{0, 3, 5}, id) {
+					want[key] = "v"
+				}
+			}
+			for id := 100; id < 700; id++ {
+				want[strconv.Itoa(id)] = "many"
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("type %d holds %v", kind, got)
+			}
+			if left := h.Query(t, "SELECT count(*) FROM information_schema.tables WHERE table_schema = '_tailrace' AND table_name LIKE 'stage%'"); *left[0][0] != "0" {
+				t.Errorf("%s tables are left", *left[0][0])
+			}
+			if _, err := g.Fill(r.ctx, tt.Target, staged.copyOf(f, row(1, "v"))); err != nil {
+				t.Fatal(err)
+			}
+			if _, ok, err := noter.Note(r.ctx, tt.Target); !ok || err != nil {
+				t.Fatalf("Note: %v, %v", ok, err)
+			}
+			write(true, false, round{truncate: true})
+			if noter.Noted(tt.Target) {
+				t.Error("a TRUNCATE says all that may differ")
+			}
+			if err := stages.Unstage(r.ctx); err != nil {
+				t.Fatal(err)
+			}
+			g.Close(r.ctx)
+			if err := r.w.Close(r.ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})},
 }
 
 // stager opens what makes stages; the test's end closes it.
