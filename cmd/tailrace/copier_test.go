@@ -295,3 +295,38 @@ func TestATableThatComesLaterAndFailsIsParkedAlone(t *testing.T) {
 		r.noStages(t)
 	})
 }
+
+// A pause ends a copy beside the stream, with its slot; a table that is new is copied
+// after it, and who asked for a copy is told.
+func TestAPauseEndsACopyBesideTheStream(t *testing.T) {
+	t.Parallel()
+	server := dbtest.Postgres(t)
+	r := newRig(t, server, "duckdb", "create table beat(id int primary key)", everything)
+	r.once(t)
+	r.exec(t, strings.Split(slowTables, ";\n")[1:4]...)
+	p := r.start(t, []string{slowly})
+	p.says(t, 20*time.Second, "copying beside the stream")
+	r.must(t, "pause")
+	if n := r.one(t, "select count(*) from pg_replication_slots where temporary and database = current_database()"); n != "0" {
+		t.Errorf("%s slots of copies during a pause", n)
+	}
+	r.must(t, "resume")
+	p.says(t, 90*time.Second, "copied beside the stream")
+	a := r.asking(t, "resync", "--table", "big")
+	eventually(t, 60*time.Second, "it copies again", func() bool {
+		return strings.Count(p.output.String(), "copying beside the stream") == 3
+	})
+	r.must(t, "pause")
+	<-a.done
+	if a.err == nil || !strings.Contains(string(a.out), "was paused meanwhile") {
+		t.Errorf("who asked was told: %v\n%s", a.err, a.out)
+	}
+	r.must(t, "resume")
+	r.through(t, "update big set v = 'after'")
+	p.stop(t)
+	r.same(t)
+	r.noStages(t)
+	if strings.Contains(p.output.String(), "parked") {
+		t.Errorf("a pause parks tables:\n%s", tail(p.output.String()))
+	}
+}

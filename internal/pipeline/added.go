@@ -78,7 +78,7 @@ func (s *session) added(life context.Context, c *copier) {
 		s.copies.again = 0
 		return
 	}
-	if p, _, _ := s.hold.look(); life.Err() != nil || !p.IsZero() {
+	if life.Err() != nil || c.ended.Load() {
 		return // it begins again by itself
 	}
 	var alone *parking

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -45,7 +46,8 @@ type copier struct {
 	binary bool         // likewise
 	began  time.Time
 	cancel context.CancelCauseFunc
-	over   time.Time // since when the source keeps too much for it; the stream's watch alone
+	ended  atomic.Bool // by a pause: tables that are new begin again after it
+	over   time.Time   // since when the source keeps too much for it; the stream's watch alone
 
 	clock    time.Time // of the source, just before the snapshot
 	rows     map[change.Name]int64
@@ -114,9 +116,10 @@ func (c *copies) holds(target change.Name) bool {
 	return now != nil && slices.ContainsFunc(now.tables, func(b Bound) bool { return b.Target.Name == target })
 }
 
-// end ends the copier at work, if there is one, and waits for it.
+// end ends the copier at work, if there is one, because of a pause, and waits for it.
 func (c *copies) end(cause error) {
 	if now := c.running(); now != nil {
+		now.ended.Store(true)
 		now.cancel(cause)
 		<-now.done
 	}
