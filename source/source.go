@@ -85,6 +85,25 @@ type Snapshot interface {
 	Close(ctx context.Context) error
 }
 
+// Trailer is a Source that can copy beside its own stream: what the snapshot does not
+// hold is read from the log that the snapshot's slot keeps, not from the live slot. It is
+// a Source opened for this alone: it follows nothing else.
+type Trailer interface {
+	// Trail is Snapshot for that.
+	Trail(ctx context.Context) (Trail, error)
+}
+
+// Trail is a snapshot and the log behind it.
+type Trail interface {
+	Snapshot
+	// Follow hands on the log from Position on, as Source.Follow does, once; the
+	// snapshot cannot be copied from any more then. Nothing of it is kept for a second
+	// reading: after an error all begins with another Trail.
+	Follow(ctx context.Context, o FollowOptions, out func(context.Context, *change.Segment) error) error
+	// Confirm lets the source forget its log up to p: see Source.Confirm.
+	Confirm(p change.Position)
+}
+
 // CopyRequest names what to copy.
 type CopyRequest struct {
 	Table   *change.Table
@@ -176,6 +195,9 @@ type State struct {
 	Database string
 	Slot     SlotState
 	Head     change.Position
+	// Beside is how many bytes of log are kept for the pipeline's snapshots and trails,
+	// the most of one; 0: there is none.
+	Beside int64
 	// Keepless is set where the source keeps nothing on our behalf (files): Slot and
 	// publications mean nothing then.
 	Keepless bool

@@ -24,8 +24,8 @@ func (a *app) resyncCommand() *cobra.Command {
 target equal to it in one transaction: no reader sees it empty or half filled. A
 parked target becomes live. Of a history it is one step: versions that differ end and
 begin anew, and what was not seen in between is recorded as a gap, which status shows.
-A running daemon is asked to do it; all its targets wait meanwhile. Without one this
-process owns the pipeline while it copies.`,
+A running daemon is asked to do it, and copies beside its stream: its targets wait only
+for that last transaction. Without one this process owns the pipeline while it copies.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if table == "" {
@@ -107,5 +107,5 @@ func resynced(r pipeline.Resynced) string {
 	if r.Parked {
 		parked = "; it was parked and is live"
 	}
-	return fmt.Sprintf("%s copied again at %s: %d rows, %s, in %.1f s%s", r.Target, r.Position, r.Rows, what, r.Took.Seconds(), parked)
+	return fmt.Sprintf("%s copied again at %s: %d rows, %s, in %.1f s, of which the stream waited %.1f s%s", r.Target, r.Position, r.Rows, what, r.Took.Seconds(), r.Waited.Seconds(), parked)
 }

@@ -61,6 +61,7 @@ type sourceStatus struct {
 	LagBytes      int64  `json:"lag_bytes"`
 	LagSeconds    int64  `json:"lag_seconds"` // age of the newest applied change while newer log waits; else 0
 	RetainedBytes int64  `json:"retained_bytes"`
+	BesideBytes   int64  `json:"beside_bytes"` // of log, kept for a copy beside the stream
 }
 
 type tableStatus struct {
@@ -249,7 +250,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 	}
 	s := &sourceStatus{
 		Slot: state.Slot.Name, SlotActive: state.Slot.Active, Confirmed: state.Slot.Confirmed.String(),
-		Head: state.Head.String(), RetainedBytes: state.Slot.Retained,
+		Head: state.Head.String(), RetainedBytes: state.Slot.Retained, BesideBytes: state.Beside,
 	}
 	st.Source = s
 	if mark.Phase == checkpoint.Live || mark.Phase == checkpoint.Copying || mark.Phase == checkpoint.Prepared {
@@ -346,6 +347,9 @@ func (a *app) printStatus(st *status) {
 		}
 		fmt.Fprintf(w, "source\tlog ends at %s\n", s.Head)
 		fmt.Fprintf(w, "slot\t%s, %s, confirmed %s, keeps %s of log\n", s.Slot, reads, s.Confirmed, size(s.RetainedBytes))
+		if s.BesideBytes > 0 {
+			fmt.Fprintf(w, "copy\ta table is read beside the stream, which keeps %s of log\n", size(s.BesideBytes))
+		}
 		fmt.Fprintf(w, "lag\t%s, %d s\n", size(s.LagBytes), s.LagSeconds)
 	}
 	fmt.Fprintf(w, "continuity\t%s\n", st.Continuity)

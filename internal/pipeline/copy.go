@@ -80,7 +80,8 @@ func (s *session) wanted(source change.Name) bool {
 
 // hydrateMissing copies what the mark does not know as finished: tables of a copy
 // that died, tables that were added to the flows, tables asked for again. They are
-// catching until the mark has reached their snapshot.
+// catching until the mark has reached their snapshot. In a daemon with live targets those
+// that can be copied beside the stream are left to that, and nobody waits for them.
 func (s *session) hydrateMissing(ctx context.Context) error {
 	var missing []Bound
 	var unfit []unfitTarget
@@ -96,7 +97,9 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		case st.Phase == checkpoint.Parked:
 			s.warnOnce("table is parked", "target", b.Target.Name.String(), "reason", st.Reason)
 		case st.Phase == checkpoint.None, st.Phase == checkpoint.Creating, st.Phase == checkpoint.Copying:
-			missing = append(missing, *b)
+			if !s.copies.holds(b.Target.Name) {
+				missing = append(missing, *b)
+			}
 		default:
 			if err := s.widen(ctx, b); err != nil {
 				if changed := s.redefined(ctx, b); changed != nil {
@@ -161,6 +164,10 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 	}
 	if err := s.src.Publish(ctx, s.publishable()); err != nil {
 		return fmt.Errorf("change the publications: %w", err)
+	}
+	missing, beside := s.beside(missing)
+	if err := s.addBeside(ctx, beside); err != nil {
+		return err
 	}
 	if len(missing)+len(arrived.flows) == 0 {
 		if err := s.saveFlows(ctx, arrived.states); err != nil {
@@ -322,11 +329,11 @@ func (s *session) widen(ctx context.Context, b *Bound) error {
 }
 
 // publishable leaves parked tables out of the publications: what parked them may
-// make the application's statements fail.
+// make the application's statements fail. Those that are being copied again are in.
 func (s *session) publishable() []source.Followed {
 	var on []Bound
 	for i := range s.bound {
-		if b := &s.bound[i]; s.state(b.Target.Name).Phase != checkpoint.Parked || s.asked(b) {
+		if b := &s.bound[i]; s.state(b.Target.Name).Phase != checkpoint.Parked || s.asked(b) || s.copies.holds(b.Target.Name) {
 			on = append(on, s.bound[i])
 		}
 	}

@@ -124,7 +124,8 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 		b := &s.bound[i]
 		f.tables = f.tables || b.flow != nil && !b.flow.Feed
 		r := &route{Bound: b, state: s.state(b.Target.Name), own: s.flowState(b), layout: b.Relation.Table}
-		if r.state.Phase == checkpoint.Parked {
+		switch r.state.Phase {
+		case checkpoint.Parked, checkpoint.Creating, checkpoint.Copying: // a copy beside the stream reads its changes
 			continue
 		}
 		if !b.Spec.Once || b.Spec.Files {
@@ -227,6 +228,12 @@ func (f *follower) loop(stop, work context.Context) error {
 		began := time.Now()
 		backlog := false
 		for !f.full() && stop.Err() == nil {
+			if f.meets() {
+				if err := f.flush(work); err != nil {
+					return err
+				}
+				return errReached
+			}
 			seg, found := f.queue.take()
 			if !found {
 				more, err := f.await(stop, work, began, backlog)
@@ -270,6 +277,8 @@ func (f *follower) await(stop, work context.Context, began time.Time, backlog bo
 	select {
 	case <-f.queue.filled:
 		return true, nil
+	case <-f.asked():
+		return true, nil
 	case <-limit:
 		return false, nil
 	case <-stop.Done():
@@ -294,7 +303,7 @@ func (f *follower) gather(stop, ctx context.Context, seg item) error {
 			return nil
 		}
 		beside := seg.from == fromBeside
-		if f.exact && f.beyond(tx) {
+		if f.exact && !f.until.IsZero() && f.beyond(tx) {
 			if err := f.flush(ctx); err != nil {
 				return err
 			}

@@ -101,8 +101,10 @@ type session struct {
 	rested        bool       // it was paused: what could not be reached meanwhile is no outage
 	progressed    bool
 	hold          *Hold
-	halfway       bool  // follow ended with a source transaction half written (pieces)
-	broken        error // what ended the stream during an errand: the session ends with it
+	halfway       bool     // follow ended with a source transaction half written (pieces)
+	broken        error    // what ended the stream during an errand: the session ends with it
+	copies        copies   // beside the stream
+	meeting       *meeting // of such a copy's own stream: where it stops
 
 	src    source.Source // the log; of a pipeline without one, the files
 	files  source.Source // the relations of files: beside src, or src itself; nil: none
@@ -152,7 +154,9 @@ func (s *session) run(ctx context.Context) (err error) {
 	g, work := errgroup.WithContext(work)
 	done := make(chan struct{})
 	g.Go(func() error { return s.heartbeat(work, done) })
+	endCopies := s.copies.open(g, ctx, work)
 	g.Go(func() error {
+		defer endCopies()
 		defer close(done)
 		return s.walks(ctx, work)
 	})

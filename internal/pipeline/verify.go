@@ -253,6 +253,8 @@ func (s *session) withoutScan(ctx context.Context, b *Bound) (result Comparison,
 		return Comparison{Target: b.Target.Name, Skipped: "parked: " + st.Reason}, true, nil
 	case st.Phase == checkpoint.Adopting && s.mark.Position.Before(st.Since):
 		return Comparison{Target: b.Target.Name, Skipped: fmt.Sprintf("catching: it came from a backup that ends at %s", st.Since)}, true, nil
+	case st.Phase == checkpoint.Copying:
+		return Comparison{Target: b.Target.Name, Skipped: "it is being copied"}, true, nil
 	case b.Spec.Once && b.flow == nil:
 		return Comparison{Target: b.Target.Name, Once: true}, true, nil
 	case b.flow != nil:

@@ -33,17 +33,23 @@ func (w *Writer) Stage(ctx context.Context, t *scd.Target, in sink.Copy) (rows i
 	}
 	defer c.close()
 	err = inTransaction(ctx, c, func() error {
-		if err := w.stillOurs(ctx, c); err != nil {
+		if err := w.makeStage(ctx, c, s); err != nil {
 			return err
 		}
-		if _, err := c.exec(ctx, fmt.Sprintf("CREATE OR REPLACE TABLE %s AS SELECT %s FROM %s LIMIT 0", w.bookTable(w.stageFor(s)),
-			s.each(func(i int) string { return quote(s.cols[i].name) + " AS " + staged("", i) }), s.name)); err != nil {
-			return err
-		}
-		rows, err = w.copyRows(ctx, c, bookSchema, w.stageFor(s), s.stageColumns(), true, in)
+		rows, err = w.copyRows(ctx, c, w.stageOf(s), in)
 		return err
 	})
 	return rows, w.explain("copy into the stage of "+t.Name.String(), err)
+}
+
+// makeStage makes an empty stage for a target, fenced.
+func (w *Writer) makeStage(ctx context.Context, c *conn, s *shape) error {
+	if err := w.stillOurs(ctx, c); err != nil {
+		return err
+	}
+	_, err := c.exec(ctx, fmt.Sprintf("CREATE OR REPLACE TABLE %s AS SELECT %s FROM %s LIMIT 0", w.bookTable(w.stageFor(s)),
+		s.each(func(i int) string { return quote(s.cols[i].name) + " AS " + staged("", i) }), s.name))
+	return err
 }
 
 func (w *Writer) resyncing(ctx context.Context, t *scd.Target) (*conn, *shape, error) {
@@ -88,7 +94,7 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 		if err := w.saveTable(ctx, c, r.Done); err != nil {
 			return err
 		}
-		if g := r.Gap; g != nil {
+		if g := r.Gap; r.Records(done) {
 			if _, err := c.run(ctx, "INSERT INTO "+w.bookTable("gaps")+" VALUES ($1, $2, $3, $4, $5, $6, now())",
 				w.cfg.Pipeline, g.Target.Schema, g.Target.Table, g.From.String(), g.To.String(), g.Reason); err != nil {
 				return err

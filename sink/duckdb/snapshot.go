@@ -192,7 +192,14 @@ func (w *Writer) copySettled(ctx context.Context, to string) (held time.Duration
 
 // settle makes a checkpoint after which none will run.
 func (w *Writer) settle(ctx context.Context, c *conn) (held time.Duration, err error) {
-	for deadline := time.Now().Add(settleMost); ; {
+	deadline := time.Now().Add(settleMost)
+	select { // before the batches' turn: they need not wait for it
+	case w.staging <- struct{}{}:
+		defer func() { <-w.staging }()
+	case <-ctx.Done():
+		return held, ctx.Err()
+	}
+	for {
 		select {
 		case w.turn <- struct{}{}:
 		case <-ctx.Done():

@@ -142,21 +142,27 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("undo all, restore", restore)
 		}
 		if !sh.target.Sequenced {
-			for _, part := range []bool{false, true} {
-				if part && len(sh.keys) == 0 {
-					continue
+			for _, c := range []struct {
+				what, notes string
+				part        bool
+			}{{what: "resync"}, {what: "repair", part: true}, {what: "resync of what is noted", notes: `_tailrace."notes"`}} {
+				if c.what != "resync" && len(sh.keys) == 0 {
+					continue // nothing to name rows by
 				}
-				name := "resync"
-				if part {
-					name = "repair"
-					say(name, sh.createGoneSQL())
-				}
-				steps := sh.replaceSQL(`_tailrace."stage"`, part)
+				steps := sh.replaceSQL(`_tailrace."stage"`, c.notes, c.part)
 				if sh.target.Kind == scd.Type2 {
-					steps = sh.replaceVersionsSQL(`_tailrace."stage"`, "'2026-01-02 03:04:05+00'", part)
+					steps = sh.replaceVersionsSQL(`_tailrace."stage"`, c.notes, "'2026-01-02 03:04:05+00'", c.part)
+				}
+				if c.part {
+					say(c.what, sh.createGoneSQL())
+				}
+				if c.notes != "" {
+					for _, sql := range sh.differSQL(`_tailrace."stage"`, c.notes) {
+						say("note what differs", sql)
+					}
 				}
 				for _, step := range steps {
-					say(name, step.sql)
+					say(c.what, step.sql)
 				}
 			}
 		}

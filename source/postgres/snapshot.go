@@ -31,6 +31,7 @@ import (
 type snapshot struct {
 	source   *Source
 	holder   *pgconn.PgConn
+	slot     string
 	name     string
 	position change.Position
 	clock    time.Time
@@ -67,9 +68,13 @@ func (s *Source) Begin(ctx context.Context) (source.Snapshot, error) {
 
 // Snapshot implements source.Source.
 func (s *Source) Snapshot(ctx context.Context) (source.Snapshot, error) {
+	return s.export(ctx, temporarySlot(), true)
+}
+
+func temporarySlot() string {
 	var b [6]byte
 	rand.Read(b[:])
-	return s.export(ctx, "tailrace_tmp_"+hex.EncodeToString(b[:]), true)
+	return temporaryPrefix + hex.EncodeToString(b[:])
 }
 
 // export makes a slot and holds its snapshot.
@@ -101,7 +106,7 @@ func (s *Source) export(ctx context.Context, slot string, temporary bool) (_ *sn
 		return nil, fault.Corrupted("slot %s begins at no position: %v", slot, err)
 	}
 	s.log.Info("made a slot", "slot", slot, "position", position.String())
-	return &snapshot{source: s, holder: holder, name: made.SnapshotName, position: position, clock: clock}, nil
+	return &snapshot{source: s, holder: holder, slot: slot, name: made.SnapshotName, position: position, clock: clock}, nil
 }
 
 func readClock(ctx context.Context, conn *pgconn.PgConn) (time.Time, error) {
