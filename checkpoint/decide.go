@@ -30,15 +30,19 @@ const (
 	Hydrate    Action = iota // make the slot and copy everything
 	ResumeCopy               // copy the tables that are not finished under a new snapshot, then follow
 	Follow                   // stream from the mark
+	Prepare                  // make the slot, and leave the targets to the operator
+	Adopt                    // the slot is there: take the targets as they are when they are filled
 )
 
-func (a Action) String() string { return [...]string{"hydrate", "resume copy", "follow"}[a] }
+func (a Action) String() string {
+	return [...]string{"hydrate", "resume copy", "follow", "prepare", "adopt"}[a]
+}
 
 // Decision says where to begin.
 type Decision struct {
 	Action   Action
-	From     change.Position // Follow, ResumeCopy: the mark's position
-	DropSlot bool            // Hydrate: a slot of ours from a start that died is in the way
+	From     change.Position // Follow, ResumeCopy, Adopt: the mark's position
+	DropSlot bool            // Hydrate, Prepare: a slot of ours from a start that died is in the way
 }
 
 // Decide compares what the destination remembers with what the source holds. The
@@ -46,7 +50,7 @@ type Decision struct {
 // can still give everything after it. Anything that would leave a hole is refused
 // with a remedy, never repaired in silence. docs/lsn.md explains each case.
 func Decide(m Mark, s SourceState) (Decision, error) {
-	const again = "`tailrace run --overwrite` copies everything again into the same targets (a type 2 target begins a new history: rename it first to keep the old one)"
+	again := "`tailrace run --overwrite` copies everything again into the same targets (a type 2 target begins a new history: rename it first to keep the old one)"
 	if s.SlotExists && s.SlotProblem != "" {
 		return Decision{}, fault.Refuse("drop that slot if nothing needs it, or choose another name with source.slot",
 			"replication slot %s cannot be used: %s", s.SlotName, s.SlotProblem)
@@ -61,6 +65,10 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 		return Decision{Action: Hydrate}, nil
 	case Creating:
 		return Decision{Action: Hydrate, DropSlot: s.SlotExists}, nil
+	case Preparing:
+		return Decision{Action: Prepare, DropSlot: s.SlotExists}, nil
+	case Prepared:
+		again = "`tailrace teardown`, then `tailrace backfill --prepare`, and a backup that is taken after it"
 	case Copying, Live:
 	default:
 		return Decision{}, fault.Corrupted("read the mark: unknown phase %q", m.Phase)
@@ -104,17 +112,20 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 		return Decision{}, fault.Refuse("the slot can never be read with it: "+again,
 			"publication %s was made after replication slot %s", s.PublicationNewerName, s.SlotName)
 	}
-	if m.Phase == Copying {
+	switch m.Phase {
+	case Copying:
 		return Decision{Action: ResumeCopy, From: m.Position}, nil
+	case Prepared:
+		return Decision{Action: Adopt, From: m.Position}, nil
 	}
 	return Decision{Action: Follow, From: m.Position}, nil
 }
 
 // Contains reports whether a table with this state already contains tx: then its
-// changes are dropped. A transaction in pieces whose end is not known yet is
+// changes are dropped. Of one that is being adopted nobody knows, and they are applied. A transaction in pieces whose end is not known yet is
 // judged by its BEGIN's final LSN, which is contained iff it lies before Since,
 // because Since is a record's boundary.
-func (t *Table) Contains(tx *change.Tx) bool { return contained(tx, t.Since) }
+func (t *Table) Contains(tx *change.Tx) bool { return t.Phase != Adopting && contained(tx, t.Since) }
 
 // Contains reports whether the flow's copy already contains tx, like Table.Contains.
 func (f *Flow) Contains(tx *change.Tx) bool { return contained(tx, f.Since) }

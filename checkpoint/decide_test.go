@@ -12,7 +12,7 @@ import (
 // always work, not by a second copy of the rules.
 func TestDecideOverItsWholeSpace(t *testing.T) {
 	const mark = 1000
-	phases := []checkpoint.Phase{checkpoint.None, checkpoint.Creating, checkpoint.Copying, checkpoint.Live}
+	phases := []checkpoint.Phase{checkpoint.None, checkpoint.Creating, checkpoint.Copying, checkpoint.Live, checkpoint.Preparing, checkpoint.Prepared}
 	home := checkpoint.Identity{System: "7", Timeline: 1, Database: "d"}
 	identities := []checkpoint.Identity{home, {System: "8", Timeline: 1, Database: "d"}, {System: "7", Timeline: 2, Database: "d"}, {System: "7", Timeline: 1, Database: "e"}}
 	seen, refused := 0, 0
@@ -23,7 +23,9 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 					for _, head := range []uint64{999, mark, 2000} {
 						for _, pub := range []string{"good", "missing", "newer"} {
 							m := checkpoint.Mark{Phase: phase}
-							if phase == checkpoint.Copying || phase == checkpoint.Live {
+							begun := phase == checkpoint.Copying || phase == checkpoint.Live || phase == checkpoint.Prepared
+							making := phase == checkpoint.Creating || phase == checkpoint.Preparing
+							if begun {
 								m.Source, m.Position = home, change.LSN(mark)
 							}
 							s := checkpoint.SourceState{
@@ -39,7 +41,6 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 							d, err := checkpoint.Decide(m, s)
 							seen++
 							name := string(phase) + "/" + id.System + "/" + slot + "/" + pub
-							begun := phase == checkpoint.Copying || phase == checkpoint.Live
 							whole := id == home && slot == "good" && confirmed <= mark && head >= mark && pub == "good"
 							switch {
 							case err != nil:
@@ -50,7 +51,7 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 								if begun && whole {
 									t.Errorf("%s: refused a start that loses nothing: %v", name, err)
 								}
-								if phase == checkpoint.Creating && slot != "wrong" {
+								if making && slot != "wrong" {
 									t.Errorf("%s: a start that died while making its slot must be able to begin again: %v", name, err)
 								}
 								if phase == checkpoint.None && slot == "missing" {
@@ -60,13 +61,15 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 								t.Errorf("%s: %s although something between mark and source is missing", name, d.Action)
 							case begun && d.From != m.Position:
 								t.Errorf("%s: begins at %s, not at the mark", name, d.From)
-							case begun != (d.Action != checkpoint.Hydrate):
+							case begun == (d.Action == checkpoint.Hydrate || d.Action == checkpoint.Prepare):
 								t.Errorf("%s: action %s", name, d.Action)
+							case phase == checkpoint.Preparing != (d.Action == checkpoint.Prepare), phase == checkpoint.Prepared != (d.Action == checkpoint.Adopt):
+								t.Errorf("%s: action %s: only an operator goes on from there", name, d.Action)
 							case phase == checkpoint.Copying != (d.Action == checkpoint.ResumeCopy):
 								t.Errorf("%s: action %s", name, d.Action)
-							case d.DropSlot && phase != checkpoint.Creating:
+							case d.DropSlot && !making:
 								t.Errorf("%s: would drop a slot that is not known to be a leftover", name)
-							case d.DropSlot != (s.SlotExists && phase == checkpoint.Creating):
+							case d.DropSlot != (s.SlotExists && making):
 								t.Errorf("%s: DropSlot %v", name, d.DropSlot)
 							case phase == checkpoint.None && s.SlotExists:
 								t.Errorf("%s: took a slot without a mark", name)
@@ -77,13 +80,14 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 			}
 		}
 	}
-	if seen != 4*4*4*3*3*3 || refused == 0 {
+	if seen != 6*4*4*3*3*3 || refused == 0 {
 		t.Fatalf("visited %d states, %d refused", seen, refused)
 	}
 }
 
 func TestContainsAtItsBoundaries(t *testing.T) {
 	table := checkpoint.Table{Since: change.LSN(100)}
+	adopted := checkpoint.Table{Phase: checkpoint.Adopting, Since: change.LSN(100)}
 	for _, c := range []struct {
 		tx   change.Tx
 		want bool
@@ -97,6 +101,9 @@ func TestContainsAtItsBoundaries(t *testing.T) {
 		{change.Tx{Last: true, Begin: change.LSN(60), End: change.LSN(100)}, true},
 		{change.Tx{Last: true, Begin: change.LSN(100), End: change.LSN(140)}, false},
 	} {
+		if adopted.Contains(&c.tx) {
+			t.Errorf("begin %s end %s: dropped although nobody knows whether the backup has it", c.tx.Begin, c.tx.End)
+		}
 		if got := table.Contains(&c.tx); got != c.want {
 			t.Errorf("since %s, begin %s end %s last %v: contained %v, want %v", table.Since, c.tx.Begin, c.tx.End, c.tx.Last, got, c.want)
 		}

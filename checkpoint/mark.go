@@ -19,6 +19,11 @@ const (
 	Live     Phase = "live"     // table: equals the source at the mark. Pipeline: following. Flow: copied
 	Left     Phase = "left"     // flow: no longer declared; what it wrote is still in its target
 	Parked   Phase = "parked"   // table: set aside with Reason; nothing is applied to it
+
+	// The operator fills the targets, and nothing in them is ever emptied by a start.
+	Preparing Phase = "preparing" // pipeline: about to make the slot; one of ours is not trusted
+	Prepared  Phase = "prepared"  // pipeline: slot made at Position; the targets are to hold a later moment of the source
+	Adopting  Phase = "adopting"  // table: it holds, of each row, a moment of the source up to Since; live when the mark has reached that. Shown as catching
 )
 
 // Identity says which source a mark belongs to.
@@ -34,8 +39,19 @@ type Table struct {
 	Source change.Name
 	ID     uint32 // the source table's identifier at the copy
 	Phase  Phase
-	Since  change.Position // the copy's position: changes with end <= Since are already contained
+	Since  change.Position // the copy's position: changes with end <= Since are already contained. Adopting: they may be
 	Reason string          // why parked, with the remedy
+}
+
+// Catches reports whether the table becomes live when the mark reaches Since.
+func (t *Table) Catches() bool { return t.Phase == Catching || t.Phase == Adopting }
+
+// Shown is the phase as people are told it.
+func (p Phase) Shown() string {
+	if p == Adopting {
+		return string(Catching)
+	}
+	return string(p)
 }
 
 // Flow is the state of one flow into a target that several may write (one with a
@@ -58,7 +74,7 @@ type Flow struct {
 // Mark is what the destination remembers of a pipeline, in one transaction with
 // the rows it speaks of. Position is a commit's end or a quiet point (promise I3).
 type Mark struct {
-	Phase      Phase // None, Creating, Copying, Live
+	Phase      Phase // None, Creating, Copying, Live; Preparing, Prepared
 	Source     Identity
 	Slot       string
 	Position   change.Position

@@ -34,6 +34,19 @@ func NewFolder(t *Target) *Folder {
 	return f
 }
 
+// Restored says whether the target comes from a backup of the source, of which nobody
+// knows which of the changes it holds: rows may be there that are to come, and others not
+// any more that are to go. Then every key that is touched and has no row in the end is
+// deleted, also if the row came in the same batch; a Patch whose row is not there is to be
+// left out (the row's delete follows); and rows with Absent columns whose key was changed
+// are Moves, in whatever way they came to their key: which stored row they were cannot be
+// told. It concerns type 1 with a key.
+func (f *Folder) Restored(on bool) {
+	if f.one != nil {
+		f.one.restored = on
+	}
+}
+
 // Add folds one change. Errors are Corrupt (an image that cannot be) or Operator
 // (the key is gone from the source table); nothing of the change is kept then.
 func (f *Folder) Add(c *change.Change) error {

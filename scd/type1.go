@@ -18,6 +18,7 @@ type fold1 struct {
 	nodes     []node1 // one a key of index
 	slab      []lineage
 	truncated bool
+	restored  bool // see Folder.Restored
 }
 
 type node1 struct {
@@ -29,6 +30,7 @@ type lineage struct {
 	origin  Key // where it was stored at the start; nil: born in this batch
 	row     change.Row
 	partial bool // row has Absent columns; then origin is not nil
+	moved   bool // it was at another key meanwhile
 }
 
 // born allocates lineages by the slab: one allocation for 512 rows.
@@ -99,6 +101,7 @@ func (f *fold1) add(c *change.Change, im images) error {
 	if err := f.update(l, im); err != nil {
 		return err
 	}
+	l.moved = true
 	n := f.node(im.newKey)
 	if n.cur != nil {
 		n.under = n.cur // only a deferred constraint allows this; its own move follows
@@ -188,7 +191,7 @@ func (f *fold1) take() []Round {
 		l := n.cur
 		switch {
 		case l == nil:
-			if n.gone && !f.truncated {
+			if (n.gone || f.restored) && !f.truncated {
 				r.Deletes = append(r.Deletes, key)
 			}
 		case l.origin == nil:
@@ -198,7 +201,9 @@ func (f *fold1) take() []Round {
 				r.Inserts = append(r.Inserts, l.row)
 			}
 		case bytes.Equal(l.origin, key):
-			if l.partial {
+			if l.partial && l.moved && f.restored {
+				r.Moves = append(r.Moves, Move{Old: l.origin, Row: l.row})
+			} else if l.partial {
 				r.Patches = append(r.Patches, l.row)
 			} else {
 				r.Upserts = append(r.Upserts, l.row)

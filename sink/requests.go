@@ -43,7 +43,7 @@ type Request struct {
 // Answer is what came of a request.
 type Answer struct {
 	State RequestState
-	Text  string     // for the asker: what was done, or why not (with the remedy); no row values
+	Text  string     // for the asker: what was done, or why not (with the remedy), and of a taken one the last report; no row values
 	Fault fault.Kind // of a failed one
 }
 
@@ -60,7 +60,7 @@ const (
 
 // Requests is the part of a Writer whose destination carries requests to the owner, as
 // rows. Whoever may write these rows may ask. Ask, AnswerTo, Withdraw and Living need
-// no ownership; Take and Finish are the owner's and fenced.
+// no ownership; Take, Report and Finish are the owner's and fenced.
 type Requests interface {
 	// Ask writes a request down, durably. ID and At of r are not used.
 	Ask(ctx context.Context, r Request) (id int64, err error)
@@ -82,6 +82,10 @@ type Requests interface {
 
 	// Take takes what is asked, each request once, in the order of asking.
 	Take(ctx context.Context) ([]Request, error)
+
+	// Report writes how far a request is that this owner has taken; AnswerTo gives it
+	// until the request is finished. It need not outlive a crash.
+	Report(ctx context.Context, id int64, text string) error
 
 	// Finish writes an answer, Done or Failed, to a request that this owner has taken.
 	Finish(ctx context.Context, id int64, a Answer) error

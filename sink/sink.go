@@ -125,6 +125,7 @@ type Finding struct {
 	What   string // one sentence
 	Remedy string // exact statement where there is one
 	Reset  bool   // Memory.Reset and Create mend it, as --overwrite does
+	Flow   bool   // the table is as another kind of flow, or one with another key, has left it: the declaration has changed
 }
 
 // Copy is the rows of one source table as a PostgreSQL COPY stream (the binary
@@ -170,6 +171,10 @@ type TargetRounds struct {
 	Target *scd.Target
 	Binary bool // values are in binary form (else text); all of one batch agree
 	Rounds []scd.Round
+	// Restored: the target comes from a backup that may hold what these rounds do, and
+	// later changes (scd.Folder.Restored). A Patch whose row is not there is left out; no
+	// Move has Absent columns. Type 1 with a key only.
+	Restored bool
 	// Hidden is what a sequenced target remembers from this batch: done first (its
 	// TruncateBelow speaks of what was stored before), in the same transaction.
 	Hidden *sequenced.Work

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"tailrace/internal/change"
+	"tailrace/internal/change/rowsum"
 )
 
 // Source is one database whose log a pipeline follows.
@@ -84,6 +85,25 @@ type Snapshot interface {
 	Close(ctx context.Context) error
 }
 
+// Trailer is a Source that can copy beside its own stream: what the snapshot does not
+// hold is read from the log that the snapshot's slot keeps, not from the live slot. It is
+// a Source opened for this alone: it follows nothing else.
+type Trailer interface {
+	// Trail is Snapshot for that.
+	Trail(ctx context.Context) (Trail, error)
+}
+
+// Trail is a snapshot and the log behind it.
+type Trail interface {
+	Snapshot
+	// Follow hands on the log from Position on, as Source.Follow does, once; the
+	// snapshot cannot be copied from any more then. Nothing of it is kept for a second
+	// reading: after an error all begins with another Trail.
+	Follow(ctx context.Context, o FollowOptions, out func(context.Context, *change.Segment) error) error
+	// Confirm lets the source forget its log up to p: see Source.Confirm.
+	Confirm(p change.Position)
+}
+
 // CopyRequest names what to copy.
 type CopyRequest struct {
 	Table   *change.Table
@@ -94,6 +114,24 @@ type CopyRequest struct {
 	StartAt *time.Time
 	// Range, if not nil, is the part of the table to copy, of those that Ranges gave.
 	Range *Range
+	// Keys, if not nil, asks for the rows with one of these keys alone: values of
+	// KeyColumns as texts, nil for NULL. Rows whose key compares equal come too, and a
+	// source that cannot look for keys may give all rows. Not with Range.
+	Keys       [][]*string
+	KeyColumns []string
+	// Part, if not nil, asks for the rows in these buckets alone, of a source that is a
+	// Summer. KeyColumns choose the bucket; without any the whole row does.
+	Part *rowsum.Part
+}
+
+// Summer is a Snapshot that can reduce a table to sums of row hashes where it lies.
+type Summer interface {
+	// SumForm says of what the sums of the columns in r are made; empty: they cannot be
+	// compared with another server's. See rowsum.Form.
+	SumForm(ctx context.Context, r CopyRequest) (string, error)
+
+	// Sum adds the sums up in into, which has a place for each bucket, all zero.
+	Sum(ctx context.Context, r CopyRequest, s rowsum.Sums, into []rowsum.Bucket) error
 }
 
 // Ranger is a Snapshot whose tables can be copied in parts, several at once.
@@ -157,6 +195,9 @@ type State struct {
 	Database string
 	Slot     SlotState
 	Head     change.Position
+	// Beside is how many bytes of log are kept for the pipeline's snapshots and trails,
+	// the most of one; 0: there is none.
+	Beside int64
 	// Keepless is set where the source keeps nothing on our behalf (files): Slot and
 	// publications mean nothing then.
 	Keepless bool

@@ -65,3 +65,56 @@ func TestAFaultOfOneTableParksItAlone(t *testing.T) {
 		})
 	}
 }
+
+// A target that was changed while nothing ran is parked at the start, and the others go
+// on. Where nothing would go on the statement is asked for and no copy is needed.
+func TestATargetThatDoesNotFitAtTheStartIsParkedAlone(t *testing.T) {
+	server := dbtest.Postgres(t)
+	overKinds(t, func(t *testing.T, kind string) {
+		r := newRig(t, server, kind, "create table t(id int primary key, v text); insert into t select i, 'v' from generate_series(1, 50) i; create table u(id int primary key); insert into u values (1)", everything)
+		r.atTarget(t, "create table t(id int primary key, v text)") // not made by us: it is never altered
+		r.atTarget(t, "create table u(id int primary key)")
+		r.once(t)
+		r.atTarget(t, "alter table t drop column v")
+		r.exec(t, "update t set v = 'w' where id = 1", "insert into u values (2)")
+
+		out := r.onceParked(t)
+		contains(t, out, "does not fit any more", "column", "ADD COLUMN", "tailrace resync --table", ".t; `tailrace status`")
+		r.equalRows(t, "u", "select * from u")
+		r.onceParked(t) // it was parked before, and still is
+		r.refused(t, 1, []string{"tailrace: parked: "}, "backfill")
+		p := r.start(t, nil)
+		r.following(t, p)
+		r.through(t, "insert into u values (3)")
+		p.stop(t)
+		out = r.refused(t, 1, []string{"is parked: the target does not fit any more", "ADD COLUMN"}, "status", "--check")
+		r.refused(t, 1, []string{"t: not compared", "u: 0 differences of 3 rows"}, "verify")
+
+		r.refused(t, 3, []string{"ADD COLUMN"}, "resync", "--table", "t")
+		r.atTarget(t, "alter table t add column v text")
+		contains(t, r.must(t, "resync", "--table", "t"), "it was parked and is live")
+		r.once(t)
+		r.same(t)
+
+		// Columns that nothing fills; here in all targets.
+		for _, table := range []string{"t", "u"} {
+			r.atTarget(t, "alter table "+table+" add column w int default 1; alter table "+table+" alter column w set not null; alter table "+table+" alter column w drop default")
+		}
+		r.exec(t, "insert into t values (100, 'x')", "insert into u values (100)")
+		r.refused(t, 3, []string{"DROP NOT NULL"}, "run", "--once")
+		r.refused(t, 3, []string{"DROP NOT NULL"}, "run")
+		if out := r.must(t, "status"); strings.Contains(out, "parked") {
+			t.Errorf("a refusal parked tables:\n%s", out)
+		}
+		r.atTarget(t, "alter table t alter column w drop not null", "alter table u alter column w drop not null")
+		r.once(t)
+		r.same(t)
+
+		// Another declaration is no fault of the target: put back, it goes on.
+		r.reconfigure(t, everything, "flows: [{source: public.t, stored_as_scd_type: 2}, {source: public.u}]")
+		r.refused(t, 3, []string{"__START_AT"}, "run", "--once")
+		r.reconfigure(t, "source: public.t, stored_as_scd_type: 2}, {source: public.u", "source: public.t}, {source: public.u")
+		r.once(t)
+		r.same(t)
+	})
+}

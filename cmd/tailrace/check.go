@@ -89,6 +89,7 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
+	findings = append(findings, e.hydrationFindings(mark, bound)...)
 	looked := map[change.Name]bool{}
 	for _, b := range bound {
 		if looked[b.Target.Name] { // several flows may write it
@@ -100,7 +101,7 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 			return nil, fmt.Errorf("look at target %s: %w", b.Target.Name, err)
 		}
 		findings = append(findings, problems(bound, &b, p)...)
-		if p.Rows && mark.Phase == checkpoint.None {
+		if _, taken := e.hydration(mark); p.Rows && mark.Phase == checkpoint.None && !taken {
 			findings = append(findings, sink.Finding{
 				Blocks: true, What: fmt.Sprintf("target %s holds rows, and no mark says that they are this pipeline's", b.Target.Name),
 				Remedy: "empty or drop it, choose another target, or start with --overwrite to replace its rows",
@@ -214,7 +215,11 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 	if d, err := checkpoint.DecideBeside(mark, pipeline.DecideState(state), func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
 		fmt.Fprintf(a.out, "-- would be refused: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n-- "))
 	} else {
-		fmt.Fprintf(a.out, "-- then: %s\n", d.Action)
+		action := d.Action.String()
+		if note, taken := env.hydration(mark); taken {
+			action = note
+		}
+		fmt.Fprintf(a.out, "-- then: %s\n", action)
 	}
 	fmt.Fprintln(a.out, "\n-- in the destination")
 	planned := map[change.Name]bool{}

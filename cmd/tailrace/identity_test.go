@@ -174,7 +174,7 @@ func TestColumnAddedBetweenRowsOfOneTransaction(t *testing.T) {
 		r.commit(t, "insert into t values(2, 'two')", "alter table t add column c int", "update t set c = 5")
 		out, code := r.command(t, nil, "run", "--once")
 		if code != 0 {
-			if code != 3 {
+			if code != 1 && code != 3 {
 				t.Errorf("exit %d", code)
 			}
 			contains(t, out, "public", "remedy: ", "tailrace resync --table")
@@ -194,7 +194,7 @@ func TestTableThatWasDroppedAndMadeAgain(t *testing.T) {
 		r.once(t)
 		remake := "drop table t; create table t(id int primary key, z int); insert into t values(7, 7)"
 		r.exec(t, remake, "insert into calm values(1)")
-		contains(t, r.once(t), "table is parked", "made again")
+		contains(t, r.onceParked(t), "table is parked", "made again")
 		r.refused(t, 1, []string{"public.t", "made again", "remedy: ", "tailrace resync --table"}, "status", "--check")
 		if _, rows := r.shown(t, "calm"); len(rows) != 1 {
 			t.Errorf("the others did not go on: %v", rows)
@@ -224,7 +224,7 @@ func TestKeyThatComesOrGoesWhileStopped(t *testing.T) {
 		r := newRig(t, server, kind, "create table had(id int primary key, v text); insert into had values(1, 'a'), (2, 'b'); create table gets(id int, v text); insert into gets values(1, 'a'), (2, 'b'); create table calm(id int primary key)", everything)
 		r.once(t)
 		r.exec(t, "delete from gets where id = 1", "alter table had drop constraint had_pkey; alter table gets add primary key(id)", "update gets set v = 'c'; insert into had values(3, 'c'); insert into calm values(1)")
-		r.once(t)
+		r.onceParked(t)
 		out := r.refused(t, 1, []string{"had is parked", "gets is parked", "remedy: "}, "status", "--check")
 		contains(t, out, "ADD PRIMARY KEY")
 		r.exec(t, "update had set v = 'x'", "alter table had add primary key(id)")

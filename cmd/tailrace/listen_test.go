@@ -95,7 +95,8 @@ func TestARunningPipelineShowsItself(t *testing.T) {
 // bounded if the configuration says so.
 func TestLogThatTheSourceKeepsIsBounded(t *testing.T) {
 	t.Parallel()
-	server, dest := dbtest.Postgres(t), dbtest.Postgres(t, dbtest.Dedicated())
+	// The source is its own: what other databases of the server write is kept, too.
+	server, dest := dbtest.Postgres(t, dbtest.Dedicated()), dbtest.Postgres(t, dbtest.Dedicated())
 	source := server.Database(t)
 	server.Exec(t, source, "create table t(id int primary key, v text); create table noise(v text)")
 	r := rigOn(t, server, source, destination{"postgres", dest.Database(t)}, "listen: 127.0.0.1:0\nflows: [{source: public.t}]")
@@ -114,7 +115,7 @@ func TestLogThatTheSourceKeepsIsBounded(t *testing.T) {
 	if kept := metric(t, p, "tailrace_retained_wal_bytes", ""); kept < 8<<20 {
 		t.Errorf("%v bytes kept are shown", kept)
 	}
-	if code, body := scraped(t, p, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not following") {
+	if code, body := scraped(t, p, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not following") || !strings.Contains(body, " ago: ") || !strings.Contains(body, "connect") {
 		t.Errorf("ready although the destination is away: %d %s", code, body)
 	}
 	if n := metric(t, p, "tailrace_retries_total", ""); n < 1 {

@@ -188,7 +188,7 @@ func TestRowsThatBreakAConstraintAreFoundWithoutTheirValues(t *testing.T) {
 	r.once(t)
 	r.atTarget(t, "create unique index one_email on t(email)")
 	r.exec(t, "insert into t values(1, 'xyzzy-4711@example.org')", "insert into t values(2, 'xyzzy-4711@example.org')", "insert into calm values(1)")
-	out := r.once(t) // the table is parked, and the other one goes on
+	out := r.onceParked(t) // the table, and the other one goes on
 	contains(t, out, "table is parked", "public.t", "one_email", "remedy: ", "key columns: id")
 	if strings.Contains(out, "xyzzy") {
 		t.Errorf("a row's value was printed:\n%s", out)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 
+	"tailrace/internal/control"
 	"tailrace/internal/pipeline"
 )
 
@@ -28,6 +30,7 @@ type progress struct {
 	moved int64
 	total int64
 	said  time.Time
+	doing string // what hear has said last
 }
 
 // Log lines during a copy or while following come this often.
@@ -70,6 +73,54 @@ func (p *progress) Moved(_ string, n int) {
 
 func (p *progress) Done(table string, rows int64, took time.Duration) {
 	p.log.Info("table copied", "target", table, "rows", rows, "seconds", fmt.Sprintf("%.1f", took.Seconds()))
+}
+
+// hear shows how far an errand is, here or in the daemon.
+func (p *progress) hear(h pipeline.HowFar) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	of := max(h.Of, h.Moved, 1) // an estimate
+	if p.tty {
+		if p.bar == nil {
+			p.bar = progressbar.NewOptions64(of, progressbar.OptionSetWriter(p.w), progressbar.OptionShowCount(), progressbar.OptionShowBytes(h.Bytes),
+				progressbar.OptionThrottle(200*time.Millisecond), progressbar.OptionClearOnFinish())
+		}
+		p.bar.Describe(fmt.Sprintf("%s %s (%d of %d tables done)", h.Doing, h.Target, h.Done, h.Tables))
+		p.bar.ChangeMax64(of + 1) // a full bar is a finished one
+		_ = p.bar.Set64(h.Moved)
+		return
+	}
+	if h.Doing == p.doing && time.Since(p.said) <= reportEvery {
+		return
+	}
+	p.doing, p.said = h.Doing, time.Now()
+	said := []any{"tables_done", h.Done, "tables", h.Tables}
+	if h.Target != "" {
+		said = append(said, "target", h.Target)
+	}
+	if h.Bytes {
+		said = append(said, "moved", size(h.Moved), "estimated", size(h.Of))
+	} else {
+		said = append(said, "rows_read", h.Moved, "estimated", h.Of)
+	}
+	p.log.Info(h.Doing, said...)
+}
+
+// hearText is hear for what came from a daemon.
+func (p *progress) hearText(text string) {
+	var h pipeline.HowFar
+	if json.Unmarshal([]byte(text), &h) == nil && h.Doing != "" {
+		p.hear(h)
+	}
+}
+
+// teller sends how far an errand is to who asked for it.
+func teller(r control.Request) func(pipeline.HowFar) {
+	return func(h pipeline.HowFar) {
+		if text, err := json.Marshal(h); err == nil {
+			r.Report(string(text))
+		}
+	}
 }
 
 func (p *progress) End() {

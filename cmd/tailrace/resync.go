@@ -24,8 +24,8 @@ func (a *app) resyncCommand() *cobra.Command {
 target equal to it in one transaction: no reader sees it empty or half filled. A
 parked target becomes live. Of a history it is one step: versions that differ end and
 begin anew, and what was not seen in between is recorded as a gap, which status shows.
-A running daemon is asked to do it; all its targets wait meanwhile. Without one this
-process owns the pipeline while it copies.`,
+A running daemon is asked to do it, and copies beside its stream: its targets wait only
+for that last transaction. Without one this process owns the pipeline while it copies.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if table == "" {
@@ -64,7 +64,8 @@ func (a *app) daemonOrHere(cmd *cobra.Command, r control.Request, wait time.Dura
 		return "", fmt.Errorf("open the destination: %w", err)
 	}
 	defer dst.Close(context.WithoutCancel(ctx))
-	r.By = control.Me()
+	r.By, r.Report = control.Me(), p.hearText
+	defer p.End()
 	inProcess := func() (string, error) {
 		ctx, done := untilSignal(cmd.Context(), env.log)
 		defer done()
@@ -92,7 +93,7 @@ func (a *app) daemonOrHere(cmd *cobra.Command, r control.Request, wait time.Dura
 func resyncKind(hold *pipeline.Hold) control.Kind {
 	return control.Kind{Name: kindResync, Again: true, AtOnce: 1,
 		Do: func(ctx context.Context, r control.Request, _ control.Rows) (string, error) {
-			done, err := hold.Resync(ctx, r.Argument)
+			done, err := hold.Resync(ctx, r.Argument, teller(r))
 			return resynced(done), err
 		}}
 }
@@ -106,5 +107,5 @@ func resynced(r pipeline.Resynced) string {
 	if r.Parked {
 		parked = "; it was parked and is live"
 	}
-	return fmt.Sprintf("%s copied again at %s: %d rows, %s, in %.1f s%s", r.Target, r.Position, r.Rows, what, r.Took.Seconds(), parked)
+	return fmt.Sprintf("%s copied again at %s: %d rows, %s, in %.1f s, of which the stream waited %.1f s%s", r.Target, r.Position, r.Rows, what, r.Took.Seconds(), r.Waited.Seconds(), parked)
 }

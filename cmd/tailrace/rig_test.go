@@ -163,6 +163,12 @@ func (r *rig) once(t testing.TB, more ...string) string {
 	return r.must(t, "run", append([]string{"--once"}, more...)...)
 }
 
+// onceParked catches up where tables cannot go on: it says which, and exits 1.
+func (r *rig) onceParked(t testing.TB, more ...string) string {
+	t.Helper()
+	return r.refused(t, 1, []string{"tailrace: parked: ", "`tailrace status`"}, "run", append([]string{"--once"}, more...)...)
+}
+
 // same asserts that source and destination are equal, as verify sees it.
 func (r *rig) same(t testing.TB) string {
 	t.Helper()

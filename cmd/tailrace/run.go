@@ -5,11 +5,16 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"tailrace/checkpoint"
+	"tailrace/internal/change"
 	"tailrace/internal/config"
+	"tailrace/internal/fault"
 	"tailrace/internal/metrics"
 	"tailrace/internal/pipeline"
 )
@@ -25,9 +30,9 @@ then applies every change as it is committed. SIGTERM finishes the running batch
 and leaves; a second signal leaves at once. It can be killed at any moment and
 started again.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.pipelineRun(cmd, mode, wait) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.pipelineRun(cmd, mode, wait, nil) },
 	}
-	c.Flags().BoolVar(&mode.Once, "once", false, "catch up to the source's position at the start, then exit 0")
+	c.Flags().BoolVar(&mode.Once, "once", false, "catch up to the source's position at the start, then exit: 0, or 1 if a table is parked")
 	c.Flags().BoolVar(&mode.Overwrite, "overwrite", false, "start over: copy everything again, replacing rows that targets hold")
 	c.Flags().DurationVar(&wait, "wait-owner", 0, "wait this long for an owner on another host to become stale")
 	return a.configured(c)
@@ -35,19 +40,32 @@ started again.`,
 
 func (a *app) backfillCommand() *cobra.Command {
 	mode := pipeline.Mode{CopyOnly: true}
+	var begin beginning
 	c := &cobra.Command{
 		Use:   "backfill",
 		Short: "Make the slot and the consistent copy, then exit; run continues without a gap",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.pipelineRun(cmd, mode, 0) },
+		Long: `backfill makes the slot and copies the tables. With --prepare it makes the slot and
+copies nothing: a backup of the source that is taken after that is restored into the
+destination, and backfill --adopt goes on from there. With --adopt alone the targets
+are compared with the source, and taken as they are if they are equal.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			mode.Begun = begin.took
+			if err := a.pipelineRun(cmd, mode, 0, &begin); err != nil {
+				return err
+			}
+			return a.reportBegun(&begin)
+		},
 	}
-	c.Flags().StringArrayVar(&mode.Tables, "table", nil, "copy this target again (repeatable); the others stay as they are")
+	begin.flags(c)
+	c.Flags().StringArrayVar(&mode.Tables, "table", nil, "copy this target again (repeatable); the others stay as they are. With --prepare and --adopt: only this one")
 	c.Flags().BoolVar(&mode.Overwrite, "overwrite", false, "replace rows that targets hold")
 	c.Flags().BoolVar(&mode.NoFollow, "no-follow", false, "fill the targets and leave no slot, no publication and no mark: run cannot continue from there")
 	return a.configured(c)
 }
 
-func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Duration) error {
+// pipelineRun runs the pipeline; begin are a command's flags about how it begins, or nil.
+func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Duration, begin *beginning) error {
 	env, err := a.load()
 	if err != nil {
 		return err
@@ -59,6 +77,12 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		return err
 	}
 	cfg.WaitOwner = wait
+	if begin != nil {
+		if err := begin.settle(cfg.Beginning, &mode); err != nil {
+			return err
+		}
+		cfg.Beginning = begin.how
+	}
 	boundMemory(env.Config)
 	if !mode.Once && !mode.CopyOnly {
 		cfg.Attend = env.attend
@@ -79,7 +103,27 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		"changes", p.stats.Changes.Load(), "written", p.stats.Operations.Load(), "batches", p.stats.Batches.Load(),
 		"writing_seconds", fmt.Sprintf("%.1f", time.Duration(p.stats.ApplyTime.Load()).Seconds())}
 	env.log.Info("done", append(said, p.sequencedCounts()...)...)
+	if mode.Once || mode.CopyOnly {
+		a.reportParked(p.stats.Phases())
+	}
 	return nil
+}
+
+// reportParked ends a run that was to reach an end with exit code 1 where not all
+// targets did, also where one was parked before it.
+func (a *app) reportParked(phases map[change.Name]checkpoint.Phase) {
+	var parked []string
+	for target, phase := range phases {
+		if phase == checkpoint.Parked {
+			parked = append(parked, target.String())
+		}
+	}
+	if len(parked) == 0 {
+		return
+	}
+	slices.Sort(parked)
+	fmt.Fprintf(a.errs, "tailrace: parked: %s; `tailrace status` says why and what to do\n", strings.Join(parked, ", "))
+	a.code = fault.ExitFindings
 }
 
 // listen shows the pipeline to the outside, if the configuration says so.

@@ -61,6 +61,7 @@ type sourceStatus struct {
 	LagBytes      int64  `json:"lag_bytes"`
 	LagSeconds    int64  `json:"lag_seconds"` // age of the newest applied change while newer log waits; else 0
 	RetainedBytes int64  `json:"retained_bytes"`
+	BesideBytes   int64  `json:"beside_bytes"` // of log, kept for a copy beside the stream
 }
 
 type tableStatus struct {
@@ -169,9 +170,14 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
 	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Gaps: []gapStatus{}, Problems: []string{}}
-	if mark.Phase == checkpoint.None {
+	switch mark.Phase {
+	case checkpoint.None:
 		st.Phase = "not started"
 		st.Problems = append(st.Problems, "the pipeline has not been started")
+	case checkpoint.Preparing:
+		st.Problems = append(st.Problems, "the beginning was interrupted: give the same command again, `tailrace backfill --prepare` or `tailrace backfill --adopt`")
+	case checkpoint.Prepared:
+		st.Problems = append(st.Problems, fmt.Sprintf("nothing is followed yet: restore a backup of the source that was taken after %s, then `tailrace backfill --adopt`", mark.Position))
 	}
 	if !mark.CommitTime.IsZero() {
 		st.CommitTime = &mark.CommitTime
@@ -186,7 +192,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		}
 	}
 	for _, t := range mark.Tables {
-		st.Tables = append(st.Tables, tableStatus{Target: t.Target.String(), Source: t.Source.String(), Phase: string(t.Phase), Since: t.Since.String(), Reason: t.Reason})
+		st.Tables = append(st.Tables, tableStatus{Target: t.Target.String(), Source: t.Source.String(), Phase: t.Phase.Shown(), Since: t.Since.String(), Reason: t.Reason})
 		if t.Phase == checkpoint.Parked {
 			st.Problems = append(st.Problems, fmt.Sprintf("table %s is parked: %s", t.Target, t.Reason))
 		}
@@ -244,10 +250,10 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 	}
 	s := &sourceStatus{
 		Slot: state.Slot.Name, SlotActive: state.Slot.Active, Confirmed: state.Slot.Confirmed.String(),
-		Head: state.Head.String(), RetainedBytes: state.Slot.Retained,
+		Head: state.Head.String(), RetainedBytes: state.Slot.Retained, BesideBytes: state.Beside,
 	}
 	st.Source = s
-	if mark.Phase == checkpoint.Live || mark.Phase == checkpoint.Copying {
+	if mark.Phase == checkpoint.Live || mark.Phase == checkpoint.Copying || mark.Phase == checkpoint.Prepared {
 		s.LagBytes = max(0, int64(state.Head.Offset)-int64(mark.Position.Offset))
 		if s.LagBytes > 0 && !mark.CommitTime.IsZero() {
 			s.LagSeconds = max(0, int64(time.Since(mark.CommitTime).Seconds()))
@@ -341,6 +347,9 @@ func (a *app) printStatus(st *status) {
 		}
 		fmt.Fprintf(w, "source\tlog ends at %s\n", s.Head)
 		fmt.Fprintf(w, "slot\t%s, %s, confirmed %s, keeps %s of log\n", s.Slot, reads, s.Confirmed, size(s.RetainedBytes))
+		if s.BesideBytes > 0 {
+			fmt.Fprintf(w, "copy\ta table is read beside the stream, which keeps %s of log\n", size(s.BesideBytes))
+		}
 		fmt.Fprintf(w, "lag\t%s, %d s\n", size(s.LagBytes), s.LagSeconds)
 	}
 	fmt.Fprintf(w, "continuity\t%s\n", st.Continuity)

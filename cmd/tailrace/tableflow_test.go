@@ -48,7 +48,7 @@ insert into items values(1, 'a', 1), (2, 'b', 1); insert into more values(3, 'c'
 					r.commit(t, sql)
 				}
 				r.exec(t, "insert into other values(2, 'y')")
-				out := r.once(t)
+				out := r.onceParked(t)
 				contains(t, out, c.says...)
 				r.holds(t, "other", []string{"id", "v"}, "1 x", "2 y")
 				status := r.refused(t, 1, []string{"parked"}, "status", "--check")

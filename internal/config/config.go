@@ -80,9 +80,10 @@ type DuckDB struct {
 
 // Hydrate tunes the copy.
 type Hydrate struct {
-	Workers    int   `yaml:"workers"`
-	SplitBytes Bytes `yaml:"split_bytes"`
-	MaxRate    Bytes `yaml:"max_rate"` // per second
+	Mode       string `yaml:"mode"` // copy | prepare | adopt
+	Workers    int    `yaml:"workers"`
+	SplitBytes Bytes  `yaml:"split_bytes"`
+	MaxRate    Bytes  `yaml:"max_rate"` // per second
 }
 
 // Batch bounds one destination transaction.
@@ -154,7 +155,7 @@ func Default() Config {
 		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
 			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
 		}},
-		Hydrate:    Hydrate{Workers: 4, SplitBytes: 256 << 20},
+		Hydrate:    Hydrate{Mode: "copy", Workers: 4, SplitBytes: 256 << 20},
 		Batch:      Batch{MaxRows: 50_000, MaxBytes: 16 << 20},
 		QueueBytes: 16 << 20,
 		DrainMax:   10 * time.Second,
@@ -224,6 +225,10 @@ func (c *Config) Validate() error {
 		return bad("destination.duckdb.snapshot_every is at least 60s, or 0 for none")
 	case len(c.Flows) == 0:
 		return bad("`flows` is empty: add at least `- source: public.*`")
+	case c.Hydrate.Mode != "copy" && c.Hydrate.Mode != "prepare" && c.Hydrate.Mode != "adopt":
+		return bad("hydrate.mode is copy, prepare or adopt, not %q", c.Hydrate.Mode)
+	case c.Hydrate.Mode != "copy" && c.Source.Kind == "files":
+		return bad("hydrate.mode is copy where the source is files: there is no log that a backup could lie in")
 	case c.Hydrate.Workers < 1 || c.Hydrate.Workers > 64:
 		return bad("hydrate.workers is between 1 and 64, not %d", c.Hydrate.Workers)
 	case c.Hydrate.SplitBytes != 0 && c.Hydrate.SplitBytes < 64<<10:

@@ -27,7 +27,7 @@ var (
 	ErrLost = errors.New("the daemon was gone before it had answered")
 )
 
-// Ask asks the daemon that has file open and hands on the rows of its answer. It
+// Ask asks the daemon that has file open and hands on the rows of its answer, and its reports to r.Report. It
 // returns an error that wraps ErrNobody if there is none. The end of ctx leaves.
 func Ask(ctx context.Context, file string, r Request, rows Rows) (string, error) {
 	conn, err := dial(ctx, file)
@@ -40,6 +40,7 @@ func Ask(ctx context.Context, file string, r Request, rows Rows) (string, error)
 		rand.Read(b[:])
 		r.ID = hex.EncodeToString(b[:])
 	}
+	r.Watched = r.Report != nil
 	contents, err := json.Marshal(r)
 	if err != nil {
 		return "", err
@@ -55,11 +56,11 @@ func Ask(ctx context.Context, file string, r Request, rows Rows) (string, error)
 	if _, err := conn.Write(frame); err != nil && !errors.Is(err, syscall.EPIPE) { // then it was refused, and says why
 		return "", lost(ctx, err)
 	}
-	return receive(ctx, conn, rows)
+	return receive(ctx, conn, rows, r.Report)
 }
 
 // receive reads an answer.
-func receive(ctx context.Context, from io.Reader, rows Rows) (string, error) {
+func receive(ctx context.Context, from io.Reader, rows Rows, report func(string)) (string, error) {
 	in := bufio.NewReaderSize(from, spoolChunk)
 	var buf []byte
 	for {
@@ -76,6 +77,10 @@ func receive(ctx context.Context, from io.Reader, rows Rows) (string, error) {
 			}
 			if err != nil {
 				return "", err
+			}
+		case frameReport:
+			if report != nil {
+				report(string(contents))
 			}
 		case frameEnd:
 			var a sink.Answer
@@ -148,7 +153,7 @@ func Here(ctx context.Context, d *Desk, r Request, spoolFolder string, release f
 		})
 		drained <- errors.Join(err, to.Close())
 	}()
-	text, err = receive(ctx, from, rows)
+	text, err = receive(ctx, from, rows, nil)
 	if err := errors.Join(from.CloseWithError(err), <-drained, out.close()); err != nil {
 		slog.Debug("an answer was not read to its end", "error", err.Error())
 	}

@@ -36,6 +36,58 @@ type Request struct {
 	By       string        // who asks: user, host and process
 	At       time.Time     // of asking
 	Limit    time.Duration // how long the kind may work at it; 0: as long as it needs
+	Watched  bool          // the asker wants to hear how far it is
+
+	// Report takes how far the work has come, as a text that the kind understands. The
+	// asker gives its own (nil: it does not listen) and hears the latest now and then,
+	// not every one; a kind finds one that is never nil, costs little and may be called
+	// from any goroutine until Do returns.
+	Report func(text string) `json:"-"`
+}
+
+// latest keeps the latest report of a request for a road, which carries it every
+// reportEvery.
+type latest struct {
+	mu   sync.Mutex
+	text string
+	sent string
+}
+
+// reportEvery is how often a report travels: often enough for a bar that moves, and a
+// small write in the destination or frame each.
+const reportEvery = time.Second
+
+func (l *latest) set(text string) {
+	l.mu.Lock()
+	l.text = text
+	l.mu.Unlock()
+}
+
+// carry gives what is new to send, every reportEvery, until the returned function is
+// called, which sends the last one. A report that cannot be sent is lost.
+func (l *latest) carry(ctx context.Context, send func(ctx context.Context, text string) error) (stop func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(reportEvery)
+		defer tick.Stop()
+		for last := false; !last; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-over:
+				last = true
+			case <-tick.C:
+			}
+			l.mu.Lock()
+			text := l.text
+			l.mu.Unlock()
+			if text != l.sent && send(ctx, text) == nil {
+				l.sent = text
+			}
+		}
+	}()
+	return func() { close(over); <-ended }
 }
 
 // Kind is one kind of request, and how it is carried out.
@@ -104,6 +156,9 @@ func (d *Desk) begin(ctx context.Context, r Request) error {
 
 // do carries a request out that has begun. Its error is for the asker.
 func (d *Desk) do(ctx context.Context, r Request, rows Rows) (string, error) {
+	if r.Report == nil {
+		r.Report = func(string) {}
+	}
 	k, known := d.kind(r.Kind)
 	if !known {
 		return "", fault.Badly("the running daemon does not know requests of kind %q: is it of another version?", r.Kind)

@@ -129,6 +129,38 @@ func TestAnswersComeBack(t *testing.T) {
 	}
 }
 
+// How far a request is reaches an asker that wants to hear it, while it is being carried
+// out, and the last of it before the answer.
+func TestReportsComeBack(t *testing.T) {
+	heard := make(chan string, 10)
+	file := serve(t, Kind{Name: "work", Do: func(ctx context.Context, r Request, _ Rows) (string, error) {
+		r.Report("half")
+		if r.Watched {
+			select {
+			case text := <-heard:
+				if text != "half" {
+					return "", fmt.Errorf("the asker heard %q", text)
+				}
+			case <-time.After(10 * time.Second):
+				return "", errors.New("the asker has heard nothing")
+			}
+		}
+		r.Report("nearly")
+		r.Report("all")
+		return "done", nil
+	}})
+	ctx := context.Background()
+	if text, err := Ask(ctx, file, Request{Kind: "work"}, nil); err != nil || text != "done" {
+		t.Errorf("%q %v", text, err)
+	}
+	if text, err := Ask(ctx, file, Request{Kind: "work", Report: func(text string) { heard <- text }}, nil); err != nil || text != "done" {
+		t.Errorf("%q %v", text, err)
+	}
+	if len(heard) != 1 || <-heard != "all" {
+		t.Error("the last report has not come")
+	}
+}
+
 // An asker that leaves ends the kinds that end with it, and no others.
 func TestAnAskerLeaves(t *testing.T) {
 	begun, ended := make(chan string, 2), make(chan string, 2)

@@ -9,9 +9,10 @@ import (
 
 // On the socket each side sends frames: one byte that says what it is, the length of
 // the rest in four bytes, the rest. The asker sends one request and then nothing; the
-// daemon sends rows and one end.
+// daemon sends rows, or reports, and one end.
 const (
 	frameRequest = 'q' // JSON of a Request
+	frameReport  = 'p' // how far it is; to those who watch
 	frameRow     = 'r' // each cell: its length (-1: NULL) in four bytes, its text
 	frameEnd     = 'e' // JSON of an answer
 

@@ -47,7 +47,13 @@ func Poll(ctx context.Context, book sink.Requests, d *Desk, log *slog.Logger) er
 				defer running.Done()
 				text, err := "", begun
 				if err == nil {
+					var l latest
+					asked.Report = l.set
+					stop := l.carry(ctx, func(ctx context.Context, text string) error {
+						return briefly(ctx, func(ctx context.Context) error { return book.Report(ctx, r.ID, text) })
+					})
 					text, err = d.do(ctx, asked, noRows)
+					stop()
 				}
 				if ctx.Err() != nil {
 					return // taken and not finished: the next one decides
@@ -99,7 +105,7 @@ const (
 // AskByRow asks the owner of a pipeline by a row, and waits for its answer. It returns
 // an error that wraps ErrNobody, and leaves no request behind, if nobody owns the
 // pipeline. After wait it takes the request back if nobody has taken it. The end of
-// ctx leaves: the request stays.
+// ctx leaves: the request stays. What the owner reports meanwhile goes to r.Report.
 func AskByRow(ctx context.Context, book sink.Requests, r Request, wait time.Duration) (string, error) {
 	owner, err := book.Living(ctx)
 	if err != nil {
@@ -114,6 +120,7 @@ func AskByRow(ctx context.Context, book sink.Requests, r Request, wait time.Dura
 	}
 	deadline := time.Now().Add(wait)
 	looked, alive := time.Now(), time.Now()
+	heard := ""
 	for {
 		a, err := book.AnswerTo(ctx, id)
 		if err == nil && ctx.Err() == nil && (a.State == sink.Asked || a.State == sink.Taken) && time.Since(looked) >= livingEvery {
@@ -137,6 +144,10 @@ func AskByRow(ctx context.Context, book sink.Requests, r Request, wait time.Dura
 			return result(a)
 		case a.State == sink.Withdrawn:
 			return "", fault.Refuse("ask again", "request %d was withdrawn", id)
+		}
+		if r.Report != nil && a.State == sink.Taken && a.Text != heard {
+			heard = a.Text
+			r.Report(heard)
 		}
 		if time.Since(alive) > nobodyMost {
 			return "", fault.Retry(ErrLost, "request %d stays, and is carried out by the next daemon if it can be", id)

@@ -159,7 +159,14 @@ func (s Socket) attend(ctx context.Context, d *Desk, conn *net.UnixConn) {
 	}()
 	text, err := "", d.begin(doing, r)
 	if err == nil {
+		stop := func() {}
+		if r.Watched {
+			var l latest
+			r.Report = l.set
+			stop = l.carry(doing, func(_ context.Context, text string) error { return out.report(text) })
+		}
 		text, err = d.do(doing, r, out.row)
+		stop()
 	}
 	if ctx.Err() != nil { // the daemon ends, or begins anew: the asker finds out by the silence
 		out.end(nil, true)

@@ -51,6 +51,17 @@ func (s *spool) row(cells []*string) (err error) {
 	return s.flush()
 }
 
+// report adds how far the work is, at once. It is for answers without rows.
+func (s *spool) report(text string) (err error) {
+	if s.buf, err = appendFrame(s.buf, frameReport, func(b []byte) []byte { return append(b, text...) }); err != nil {
+		return err
+	}
+	if err = s.flush(); err != nil {
+		s.buf = nil
+	}
+	return err
+}
+
 // end adds the last frame. With cut the rows that are not written yet are left out.
 func (s *spool) end(frame []byte, cut bool) {
 	s.mu.Lock()

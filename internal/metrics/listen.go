@@ -61,6 +61,10 @@ func (b *Board) unready() (why []string) {
 	if lag := b.lag(); lag > b.maxLag {
 		why = append(why, fmt.Sprintf("the oldest change that is not applied is %s old (max_lag %s)", lag.Round(time.Second), b.maxLag))
 	}
+	if f := b.stats.Failure(); f != nil && len(why) > 0 {
+		text := strings.Join(strings.Fields(f.Err.Error()), " ") // a remedy stands on a line of its own
+		why = append(why, fmt.Sprintf("the newest failure, %s ago: %s", time.Since(f.At).Round(time.Second), text))
+	}
 	return why
 }
 

@@ -80,9 +80,11 @@ func (s *session) wanted(source change.Name) bool {
 
 // hydrateMissing copies what the mark does not know as finished: tables of a copy
 // that died, tables that were added to the flows, tables asked for again. They are
-// catching until the mark has reached their snapshot.
+// catching until the mark has reached their snapshot. In a daemon with live targets those
+// that can be copied beside the stream are left to that, and nobody waits for them.
 func (s *session) hydrateMissing(ctx context.Context) error {
 	var missing []Bound
+	var unfit []unfitTarget
 	var gone, parked []checkpoint.Table
 	var goneFlows []checkpoint.Flow
 	for i := range s.bound {
@@ -95,11 +97,16 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 		case st.Phase == checkpoint.Parked:
 			s.warnOnce("table is parked", "target", b.Target.Name.String(), "reason", st.Reason)
 		case st.Phase == checkpoint.None, st.Phase == checkpoint.Creating, st.Phase == checkpoint.Copying:
-			missing = append(missing, *b)
+			if !s.copies.holds(b.Target.Name) {
+				missing = append(missing, *b)
+			}
 		default:
 			if err := s.widen(ctx, b); err != nil {
 				if changed := s.redefined(ctx, b); changed != nil {
 					err = changed // which is why it does not fit
+				} else if alone(err) {
+					unfit = append(unfit, unfitTarget{b, err})
+					break
 				}
 				return fmt.Errorf("prepare target %s: %w", b.Target.Name, err)
 			}
@@ -121,7 +128,11 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 			goneFlows = append(goneFlows, forgotten(s.flowsOf(t.Target))...)
 		}
 	}
-	if err := s.park(ctx, parked); err != nil {
+	worn, err := s.parkUnfit(unfit)
+	if err != nil {
+		return err
+	}
+	if err := s.park(ctx, append(parked, worn...)); err != nil {
 		return err
 	}
 	if len(gone) > 0 {
@@ -153,6 +164,10 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 	}
 	if err := s.src.Publish(ctx, s.publishable()); err != nil {
 		return fmt.Errorf("change the publications: %w", err)
+	}
+	missing, beside := s.beside(missing)
+	if err := s.addBeside(ctx, beside); err != nil {
+		return err
 	}
 	if len(missing)+len(arrived.flows) == 0 {
 		if err := s.saveFlows(ctx, arrived.states); err != nil {
@@ -310,15 +325,15 @@ func (s *session) widen(ctx context.Context, b *Bound) error {
 	for _, ddl := range p.DDL {
 		s.Log.Warn("the source table's layout is new; the target follows, new columns are NULL in rows that are there", "target", b.Target.Name.String(), "statement", ddl)
 	}
-	return s.dst.Create(ctx, b.Target)
+	return misfit(p, s.dst.Create(ctx, b.Target))
 }
 
 // publishable leaves parked tables out of the publications: what parked them may
-// make the application's statements fail.
+// make the application's statements fail. Those that are being copied again are in.
 func (s *session) publishable() []source.Followed {
 	var on []Bound
 	for i := range s.bound {
-		if b := &s.bound[i]; s.state(b.Target.Name).Phase != checkpoint.Parked || s.asked(b) {
+		if b := &s.bound[i]; s.state(b.Target.Name).Phase != checkpoint.Parked || s.asked(b) || s.copies.holds(b.Target.Name) {
 			on = append(on, s.bound[i])
 		}
 	}
@@ -362,6 +377,14 @@ func (s *session) doneState(b *Bound, p checkpoint.Phase, snap source.Snapshot) 
 // preflight refuses before anything is made: blocking findings of the source, a
 // target of another shape, and a target that holds rows we did not write.
 func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error {
+	if err := s.atSource(ctx, bound); err != nil {
+		return err
+	}
+	return s.fit(ctx, bound, ours)
+}
+
+// atSource is the source's side of preflight.
+func (s *session) atSource(ctx context.Context, bound []Bound) error {
 	if err := unblocked(bound); err != nil {
 		return err
 	}
@@ -375,7 +398,7 @@ func (s *session) preflight(ctx context.Context, bound []Bound, ours bool) error
 		}
 		s.Log.Debug(f.What, "remedy", f.Remedy)
 	}
-	return s.fit(ctx, bound, ours)
+	return nil
 }
 
 // unblocked refuses flows that cannot be what they say.

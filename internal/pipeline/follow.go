@@ -124,7 +124,8 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 		b := &s.bound[i]
 		f.tables = f.tables || b.flow != nil && !b.flow.Feed
 		r := &route{Bound: b, state: s.state(b.Target.Name), own: s.flowState(b), layout: b.Relation.Table}
-		if r.state.Phase == checkpoint.Parked {
+		switch r.state.Phase {
+		case checkpoint.Parked, checkpoint.Creating, checkpoint.Copying: // a copy beside the stream reads its changes
 			continue
 		}
 		if !b.Spec.Once || b.Spec.Files {
@@ -135,7 +136,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 			f.byTgt[b.Target.Name] = r
 		}
 		if b.flow == nil {
-			r.folder = scd.NewFolder(b.Target)
+			r.fold(b.Target)
 			continue
 		}
 		if f.lanes[b.Target.Name] == nil {
@@ -213,7 +214,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 
 func (f *follower) anyCatching() bool {
 	for _, r := range f.byTgt {
-		if r.state.Phase == checkpoint.Catching {
+		if r.state.Catches() {
 			return true
 		}
 	}
@@ -227,6 +228,12 @@ func (f *follower) loop(stop, work context.Context) error {
 		began := time.Now()
 		backlog := false
 		for !f.full() && stop.Err() == nil {
+			if f.meets() {
+				if err := f.flush(work); err != nil {
+					return err
+				}
+				return errReached
+			}
 			seg, found := f.queue.take()
 			if !found {
 				more, err := f.await(stop, work, began, backlog)
@@ -270,6 +277,8 @@ func (f *follower) await(stop, work context.Context, began time.Time, backlog bo
 	select {
 	case <-f.queue.filled:
 		return true, nil
+	case <-f.asked():
+		return true, nil
 	case <-limit:
 		return false, nil
 	case <-stop.Done():
@@ -294,7 +303,7 @@ func (f *follower) gather(stop, ctx context.Context, seg item) error {
 			return nil
 		}
 		beside := seg.from == fromBeside
-		if f.exact && f.beyond(tx) {
+		if f.exact && !f.until.IsZero() && f.beyond(tx) {
 			if err := f.flush(ctx); err != nil {
 				return err
 			}
@@ -511,7 +520,7 @@ func (f *follower) awaited() bool {
 		return true
 	}
 	for _, r := range f.byTgt {
-		if r.state.Phase == checkpoint.Catching && r.state.Since.Compare(f.end) <= 0 {
+		if r.state.Catches() && r.state.Since.Compare(f.end) <= 0 {
 			return true
 		}
 	}
@@ -526,14 +535,20 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 		if r.dirty && r.folder != nil {
 			r.dirty = false
 			rounds := r.folder.Take()
+			restored := r.state.Phase == checkpoint.Adopting
+			if restored {
+				if err := r.unmoved(rounds); err != nil {
+					return err
+				}
+			}
 			if len(rounds) > 0 {
-				b.Targets = append(b.Targets, sink.TargetRounds{Target: r.Target, Binary: f.binary, Rounds: rounds})
+				b.Targets = append(b.Targets, sink.TargetRounds{Target: r.Target, Binary: f.binary, Rounds: rounds, Restored: restored})
 			}
 			for i := range rounds {
 				operations += rounds[i].Size()
 			}
 		}
-		if !more && r.state.Phase == checkpoint.Catching && r.state.Since.Compare(f.end) <= 0 {
+		if !more && r.state.Catches() && r.state.Since.Compare(f.end) <= 0 {
 			b.Live = append(b.Live, r.Target.Name)
 		}
 	}
@@ -594,7 +609,7 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 	}
 	for _, name := range b.Live {
 		r := f.byTgt[name]
-		r.state.Phase = checkpoint.Live
+		r.live()
 		f.Stats.SetPhase(name, checkpoint.Live)
 		f.Log.Info("table is live", "target", name.String(), "position", f.end.String())
 	}

@@ -117,6 +117,7 @@ func (s *session) rest(stop, work context.Context) error {
 	if s.Attend == nil {
 		return fault.Refuse("`tailrace resume`, when it may go on", "pipeline %s is paused since %s, by %s", s.Name, p.Since.Local().Format(time.RFC3339), p.By)
 	}
+	s.copies.end(fault.Refuse("tailrace resume, then ask again", "the pipeline was paused meanwhile, by %s", p.By))
 	s.Log.Warn("paused: nothing is read or written before `tailrace resume`; the source keeps its log meanwhile", "since", p.Since.Local().Format(time.RFC3339), "by", p.By)
 	s.hold.change(func() { s.hold.resting = true })
 	defer s.hold.change(func() { s.hold.resting = false })

@@ -14,6 +14,9 @@ import (
 // relayout follows a change of a source table's layout: new columns are added to
 // the target (NULL in old rows), dropped ones stay.
 func (f *follower) relayout(ctx context.Context, r *route, layout *change.Table, tx *change.Tx) error {
+	if err := r.settled(layout); err != nil {
+		return f.at(tx, r, err)
+	}
 	next, err := r.evolve(layout)
 	if err != nil {
 		return f.at(tx, r, err)
@@ -39,7 +42,7 @@ func (f *follower) relayout(ctx context.Context, r *route, layout *change.Table,
 				return f.at(tx, r, err)
 			}
 		} else {
-			r.folder = scd.NewFolder(next)
+			r.fold(next)
 		}
 		r.Target = next
 	}

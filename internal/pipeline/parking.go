@@ -49,7 +49,7 @@ func parkedByRefusal(target change.Name, err error) error {
 	return err
 }
 
-func parkedFor(target change.Name, err error) error {
+func parkedFor(target change.Name, err error) *parking {
 	p := &parking{target: target, reason: err.Error(), cause: err}
 	var judged *fault.Error
 	if errors.As(err, &judged) {

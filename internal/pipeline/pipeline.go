@@ -48,6 +48,7 @@ type Config struct {
 	DrainMax   time.Duration // for finishing a batch on shutdown
 	RetryMax   time.Duration // how long transient faults are retried since it last worked
 	Retention  Retention     // what the source may keep for us
+	Beginning  Beginning     // of a pipeline without a mark
 	WaitOwner  time.Duration // how long to wait for an owner on another host to become stale
 
 	// Attend, if not nil, runs beside each session from the moment the pipeline is owned
@@ -57,6 +58,7 @@ type Config struct {
 
 	Log      *slog.Logger
 	Progress hydrate.Progress
+	HowFar   func(HowFar) // hears of an errand that this process carries out for itself; nil: nobody
 	Stats    *Stats
 }
 
@@ -67,6 +69,12 @@ type Mode struct {
 	NoFollow  bool     // CopyOnly, and leave neither slot nor mark
 	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
 	Tables    []string // CopyOnly: copy these targets again although they are there
+
+	// Of a beginning without a copy: Asked, it was asked for by a flag and not by
+	// hydrate.mode; Until, the end of the backup, zero: now; Begun is told what came of it.
+	Asked bool
+	Until change.Position
+	Begun func(Begun)
 
 	// atSnapshot makes the run stop exactly at the position of a snapshot taken at
 	// the start and hands both over, while the pipeline is still owned (verify).
@@ -93,8 +101,10 @@ type session struct {
 	rested        bool       // it was paused: what could not be reached meanwhile is no outage
 	progressed    bool
 	hold          *Hold
-	halfway       bool  // follow ended with a source transaction half written (pieces)
-	broken        error // what ended the stream during an errand: the session ends with it
+	halfway       bool     // follow ended with a source transaction half written (pieces)
+	broken        error    // what ended the stream during an errand: the session ends with it
+	copies        copies   // beside the stream
+	meeting       *meeting // of such a copy's own stream: where it stops
 
 	src    source.Source // the log; of a pipeline without one, the files
 	files  source.Source // the relations of files: beside src, or src itself; nil: none
@@ -144,7 +154,9 @@ func (s *session) run(ctx context.Context) (err error) {
 	g, work := errgroup.WithContext(work)
 	done := make(chan struct{})
 	g.Go(func() error { return s.heartbeat(work, done) })
+	endCopies := s.copies.open(g, ctx, work)
 	g.Go(func() error {
+		defer endCopies()
 		defer close(done)
 		return s.walks(ctx, work)
 	})
@@ -229,6 +241,14 @@ func (s *session) walk(stop, work context.Context) error {
 	if err != nil {
 		return err
 	}
+	otherwise := false
+	err = s.attended(copyCtx, func(ctx context.Context) (err error) {
+		otherwise, err = s.begins(ctx, d, state)
+		return err
+	})
+	if otherwise || err != nil {
+		return err
+	}
 	if s.files != nil && d.Action != checkpoint.Hydrate {
 		memory, ok := s.dst.(sink.Memory)
 		if !ok {
@@ -303,7 +323,7 @@ func (s *session) followToSnapshot(stop, work context.Context) error {
 // concerns it alone: it can be parked while the others go on.
 func (s *session) knows(target change.Name) bool {
 	switch s.state(target).Phase {
-	case checkpoint.Live, checkpoint.Catching, checkpoint.Parked:
+	case checkpoint.Live, checkpoint.Catching, checkpoint.Adopting, checkpoint.Parked:
 		return !(s.mode.Overwrite && len(s.mode.Tables) == 0)
 	}
 	return false

@@ -141,7 +141,7 @@ func TestExactlyOnceUnderFaults(t *testing.T) {
 			t.Fatalf("run %d: mark %s, confirmed %s after a clean stop", run, w.db.Mark.Position, w.server.Confirmed())
 		}
 		differences := int64(0)
-		if err := pipeline.Verify(t.Context(), w.cfg, nil, func(c pipeline.Comparison) { differences += c.Differences }); err != nil || differences != 0 {
+		if err := pipeline.Verify(t.Context(), w.cfg, pipeline.Checking{}, func(c pipeline.Comparison) { differences += c.Differences }); err != nil || differences != 0 {
 			t.Fatalf("run %d: verify: %d differences, %v", run, differences, err)
 		}
 	}
@@ -175,7 +175,7 @@ func TestVerifyNamesPlantedDifferences(t *testing.T) {
 	rows["stray"] = []string{"stray", "1", "1", "1", "1"}
 	var examples []string
 	differences := int64(0)
-	if err := pipeline.Verify(t.Context(), w.cfg, []string{"t"}, func(c pipeline.Comparison) {
+	if err := pipeline.Verify(t.Context(), w.cfg, pipeline.Checking{Tables: []string{"t"}}, func(c pipeline.Comparison) {
 		differences += c.Differences
 		examples = append(examples, c.Examples...)
 	}); err != nil {

@@ -23,8 +23,9 @@ type Resynced struct {
 	Position change.Position // of the copy, and of the mark at which it took the target's place
 	Rows     int64           // of the copy
 	sink.Replaced
-	Parked bool          // it was, and is not any more
-	Took   time.Duration // nothing was applied to any target meanwhile
+	Parked bool // it was, and is not any more
+	Took   time.Duration
+	Waited time.Duration // of Took: nothing was applied to any target
 }
 
 // Resync copies the source table of one target again, and makes the target equal to the
@@ -32,7 +33,7 @@ type Resynced struct {
 // target's changes up to the copy's position are contained in it.
 func Resync(ctx context.Context, c Config, target string) (r Resynced, err error) {
 	err = Run(ctx, c, Mode{errand: func(stop, work context.Context, s *session) error {
-		r, err = s.resync(stop, work, target)
+		r, err = s.resync(stop, work, target, s.Progress)
 		return err
 	}})
 	if err == nil && ctx.Err() != nil {
@@ -41,16 +42,74 @@ func Resync(ctx context.Context, c Config, target string) (r Resynced, err error
 	return r, err
 }
 
-// Resync has the running pipeline do what the function of this name does.
-func (h *Hold) Resync(ctx context.Context, target string) (r Resynced, err error) {
-	err = h.errand(ctx, func(stop, work context.Context, s *session) (err error) {
-		r, err = s.resync(stop, work, target)
-		return err
-	})
-	return r, err
+// Resync has the running pipeline do what the function of this name does, beside its
+// stream where source and destination can. If another copy is at work it waits for that.
+// How far it is goes to report, too.
+func (h *Hold) Resync(ctx context.Context, target string, report func(HowFar)) (r Resynced, err error) {
+	for {
+		var other, mine *copier
+		err := h.errand(ctx, func(stop, work context.Context, s *session) (err error) {
+			if other = s.copies.running(); other != nil {
+				return nil
+			}
+			shown := &watched{Progress: s.Progress, report: report, target: target}
+			if s.copiesBeside() {
+				mine, err = s.resyncBeside(work, target, shown)
+			} else {
+				r, err = s.resync(stop, work, target, shown)
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+			return r, err
+		case mine != nil:
+			<-mine.done
+			if mine.err != nil {
+				return r, mine.err
+			}
+			return mine.results[0], nil
+		case other == nil:
+			return r, nil
+		}
+		select {
+		case <-other.done:
+		case <-ctx.Done():
+			return r, ctx.Err()
+		}
+	}
 }
 
-func (s *session) resync(stop, work context.Context, name string) (r Resynced, err error) {
+// resyncBeside begins a resync beside the stream. A parked table is published before the
+// snapshot is taken.
+func (s *session) resyncBeside(work context.Context, name string, shown hydrate.Progress) (*copier, error) {
+	b, err := s.ordered(name)
+	if err != nil {
+		return nil, err
+	}
+	s.mode.Tables = []string{b.Target.Name.String()}
+	defer func() { s.mode.Tables = nil }()
+	if err := s.ready(work, b); err != nil {
+		return nil, err
+	}
+	return s.copyBeside([]Bound{*b}, shown, nil), nil
+}
+
+// ready prepares source and destination for a new copy of a table that was asked for.
+func (s *session) ready(work context.Context, b *Bound) error {
+	if err := s.preflight(work, []Bound{*b}, true); err != nil {
+		return err
+	}
+	if err := s.src.Publish(work, s.publishable()); err != nil {
+		return fmt.Errorf("change the publications: %w", err)
+	}
+	if err := s.dst.Create(work, b.Target); err != nil {
+		return fmt.Errorf("make target %s: %w", b.Target.Name, err)
+	}
+	return nil
+}
+
+func (s *session) resync(stop, work context.Context, name string, shown hydrate.Progress) (r Resynced, err error) {
 	b, err := s.ordered(name)
 	if err != nil {
 		return r, err
@@ -68,14 +127,8 @@ func (s *session) resync(stop, work context.Context, name string) (r Resynced, e
 	// start takes a parked one out again.
 	s.mode.Tables = []string{b.Target.Name.String()}
 	defer func() { s.mode.Tables = nil }()
-	if err := s.preflight(work, []Bound{*b}, true); err != nil {
+	if err := s.ready(work, b); err != nil {
 		return r, err
-	}
-	if err := s.src.Publish(work, s.publishable()); err != nil {
-		return r, fmt.Errorf("change the publications: %w", err)
-	}
-	if err := s.dst.Create(work, b.Target); err != nil {
-		return r, fmt.Errorf("make target %s: %w", b.Target.Name, err)
 	}
 	snap, err := s.snapshotFor(work)
 	if err != nil {
@@ -89,7 +142,7 @@ func (s *session) resync(stop, work context.Context, name string) (r Resynced, e
 	if s.mark.Position != r.Position {
 		return r, fault.Retry(nil, "the mark at %s lies behind the snapshot at %s", s.mark.Position, r.Position)
 	}
-	if r.Rows, err = s.stage(stop, work, stages, b, snap); err != nil {
+	if r.Rows, err = s.stage(stop, work, stages, b, snap, shown); err != nil {
 		return r, err
 	}
 	fault.KillPoint("stage filled")
@@ -108,6 +161,7 @@ func (s *session) resync(stop, work context.Context, name string) (r Resynced, e
 	fault.KillPoint("resync done")
 	s.remember(done)
 	r.Took = time.Since(began)
+	r.Waited = r.Took
 	s.Log.Info("copied again", "target", r.Target.String(), "position", r.Position.String(), "rows", r.Rows, "removed", r.Removed, "written", r.Written, "seconds", fmt.Sprintf("%.1f", r.Took.Seconds()))
 	return r, nil
 }
@@ -130,12 +184,12 @@ func (s *session) ordered(name string) (*Bound, error) {
 	case checkpoint.Live, checkpoint.Parked:
 		return b, nil
 	default:
-		return nil, fault.Refuse("wait until `tailrace status` shows it as live", "target %s is %s", b.Target.Name, phase)
+		return nil, fault.Refuse("wait until `tailrace status` shows it as live", "target %s is %s", b.Target.Name, phase.Shown())
 	}
 }
 
 // stage copies the source table into the target's stage.
-func (s *session) stage(stop, work context.Context, stages sink.Resyncs, b *Bound, snap source.Snapshot) (rows int64, err error) {
+func (s *session) stage(stop, work context.Context, stages sink.Resyncs, b *Bound, snap source.Snapshot, shown hydrate.Progress) (rows int64, err error) {
 	ctx, cancel := context.WithCancel(work) // a stop ends a copy at once
 	defer cancel()
 	defer context.AfterFunc(stop, cancel)()
@@ -150,7 +204,7 @@ func (s *session) stage(stop, work context.Context, stages sink.Resyncs, b *Boun
 			rows, err = stages.Stage(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r})
 			return rows, err
 		},
-	}}, 1, s.Progress)
+	}}, 1, shown)
 	if err != nil && stop.Err() != nil {
 		err = stop.Err()
 	}

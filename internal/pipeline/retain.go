@@ -32,7 +32,7 @@ const warnEvery = time.Minute
 func (c *Config) retained(state source.State, now time.Time) error {
 	c.Stats.Head.Set(state.Head)
 	kept := state.Slot.Retained
-	c.Stats.Retained.Store(kept)
+	c.Stats.Retained.Store(max(kept, state.Beside))
 	if c.Retention.Max <= 0 || kept <= c.Retention.Max || !state.Slot.Exists || state.Slot.Problem != "" {
 		c.Stats.over.Store(0)
 		return nil
@@ -47,6 +47,23 @@ func (c *Config) retained(state source.State, now time.Time) error {
 		c.Log.Warn("the source keeps more log for this pipeline than source.max_retained_wal allows", "slot", state.Slot.Name, "kept_mib", kept>>20, "allowed_mib", c.Retention.Max>>20)
 	}
 	return nil
+}
+
+// keptBeside judges what the source keeps for a copy beside the stream: that alone is
+// given up for it.
+func (s *session) keptBeside(state source.State, now time.Time) {
+	c := s.copies.running()
+	if c == nil || s.Retention.Max <= 0 || state.Beside <= s.Retention.Max {
+		return
+	}
+	if c.over.IsZero() {
+		c.over = now
+		s.Log.Warn("the source keeps more log for a copy beside the stream than source.max_retained_wal allows", "tables", c.names(), "kept_mib", state.Beside>>20, "allowed_mib", s.Retention.Max>>20)
+	}
+	if s.Retention.Drop && now.Sub(c.over) >= retainedFor {
+		c.cancel(fault.Refuse("raise source.max_retained_wal, and ask again: tailrace resync --table",
+			"the source keeps %d MiB of log for the copy of %s, above source.max_retained_wal (%d MiB)", state.Beside>>20, c.names(), s.Retention.Max>>20))
+	}
 }
 
 // lookAway looks at a source whose pipeline cannot run now, between two attempts:

@@ -146,6 +146,7 @@ func Run(ctx context.Context, c Config, m Mode) error {
 			return gaveUp
 		}
 		c.Stats.Retries.Add(1)
+		c.Stats.failure.Store(&Failure{now, err})
 		o.say(c.Log, wait, now, err)
 		if err := c.lookAway(ctx); err != nil {
 			return err

@@ -37,6 +37,7 @@ type Stats struct {
 	newest     Gauge        // end of the newest transaction received that has changes
 	phases     phases
 	unresolved counts
+	failure    atomic.Pointer[Failure]
 
 	// Batch, if not nil, is told of every batch written, by the goroutine that wrote it.
 	Batch func(BatchFigures)
@@ -49,6 +50,15 @@ type BatchFigures struct {
 	Decide     time.Duration // what the targets must hold; of sequenced flows with reading what is remembered
 	Write      time.Duration // inside the destination, with its commit
 }
+
+// Failure is the newest session that ended for a reason that may pass.
+type Failure struct {
+	At  time.Time
+	Err error
+}
+
+// Failure returns the newest one; nil if there was none since the start.
+func (s *Stats) Failure() *Failure { return s.failure.Load() }
 
 // phases are the targets' phases.
 type phases struct {
@@ -64,6 +74,7 @@ type counts struct {
 
 // SetPhase says where a target stands; None: it is not followed any more.
 func (s *Stats) SetPhase(target change.Name, p checkpoint.Phase) {
+	p = checkpoint.Phase(p.Shown())
 	s.phases.mu.Lock()
 	defer s.phases.mu.Unlock()
 	if s.phases.of == nil {

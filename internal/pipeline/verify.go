@@ -4,18 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"io"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"tailrace/checkpoint"
 	"tailrace/internal/change"
-	"tailrace/internal/change/copystream"
-	"tailrace/internal/change/pgvalue"
 	"tailrace/internal/fault"
 	"tailrace/sink"
 	"tailrace/source"
@@ -33,25 +26,57 @@ type Comparison struct {
 	Once        bool     // it was copied once and is not followed: its source may differ by now
 	Events      string   // its source holds events, not rows: it was compared with those that are remembered; what of it
 	Checked     string   // with Events: which invariants were checked
+	Repair      *Repair  // nil: none was asked for or needed
+}
+
+// Checking says what Verify does.
+type Checking struct {
+	Tables []string `json:"tables,omitempty"` // targets; empty: all
+	Repair bool     `json:"repair,omitempty"` // make what differs equal; only of named targets
+}
+
+// refuse finds what cannot be done, before anything is done.
+func (o Checking) refuse(s *session) error {
+	if !o.Repair {
+		return nil
+	}
+	for _, name := range o.Tables {
+		if _, err := s.repairable(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Verify catches up to the position of a snapshot of the source, and compares every
 // live target with that snapshot: both sides at one position, even while the source
 // is being written. It owns the pipeline meanwhile.
-func Verify(ctx context.Context, c Config, tables []string, report func(Comparison)) error {
+func Verify(ctx context.Context, c Config, o Checking, report func(Comparison)) error {
 	return Run(ctx, c, Mode{atSnapshot: func(ctx context.Context, snap source.Snapshot, s *session) error {
-		list, err := s.chosen(tables)
+		if err := o.refuse(s); err != nil {
+			return err
+		}
+		list, err := s.chosen(o.Tables)
 		if err != nil {
 			return err
 		}
+		w := watching(list, c.HowFar)
 		for _, b := range list {
+			w.begin(b)
 			result, done, err := s.withoutScan(ctx, b)
 			if err == nil && !done {
-				result, err = s.compare(ctx, b, snap, s.dst)
+				keys := o.keys()
+				if result, err = s.compare(ctx, b, snap, s.dst, keys, w); err == nil && keys.wants(result) {
+					result.Repair, err = s.repair(ctx, b, snap, keys, w)
+					if err == nil {
+						err = s.compareAgain(ctx, b, snap, s.dst, result.Repair, w)
+					}
+				}
 			}
 			if err != nil {
 				return err
 			}
+			w.end(b)
 			report(result)
 		}
 		return nil
@@ -67,34 +92,53 @@ const verifyMost = 6 * time.Hour
 // snapshot of the source, and the destination is asked to keep that moment; then the
 // stream goes on, and the two moments are compared. Targets with a sequence, which are
 // compared inside the destination, are compared before the stream goes on.
-func (h *Hold) Verify(ctx context.Context, tables []string) ([]Comparison, error) {
-	var v *verification
-	err := h.errand(ctx, func(stop, work context.Context, s *session) (err error) {
-		v, err = s.verification(stop, work, tables)
-		return err
+//
+// A repair cuts the stream once more: the stream rests while the rows that differed are
+// read again and put right, and goes on; then the repaired targets are compared again
+// as they stand at that position.
+func (h *Hold) Verify(ctx context.Context, o Checking, how func(HowFar)) ([]Comparison, error) {
+	how(HowFar{Doing: "taking a snapshot of the source"})
+	v, err := h.moment(ctx, func(stop, work context.Context, v *verification) error {
+		if err := o.refuse(v.session); err != nil {
+			return err
+		}
+		return v.begin(stop, work, o)
 	})
 	if err != nil {
 		return nil, err
 	}
-	defer v.close()
-	ctx, cancel := context.WithTimeoutCause(ctx, verifyMost, errVerifyLong)
-	defer cancel()
-	for i := range v.results {
-		if v.done[i] {
-			continue
+	v.watch = watching(v.list, how)
+	err = v.run(ctx)
+	v.close()
+	if err != nil || !slices.ContainsFunc(v.keys, func(k *keySet) bool { return k != nil }) {
+		return v.results, err
+	}
+	again, err := h.moment(ctx, func(stop, work context.Context, again *verification) error { return again.mend(stop, work, v) })
+	if err != nil {
+		return nil, err
+	}
+	defer again.close()
+	return v.results, again.look(ctx, v)
+}
+
+// moment has fn open a moment while the stream stands.
+func (h *Hold) moment(ctx context.Context, fn func(stop, work context.Context, v *verification) error) (v *verification, err error) {
+	err = h.errand(ctx, func(stop, work context.Context, s *session) error {
+		views, ok := s.dst.(sink.Views)
+		if !ok {
+			return fault.Badly("this destination cannot be compared beside a running pipeline: stop it first")
 		}
-		began := time.Now()
-		v.results[i], err = v.compare(ctx, v.list[i], v.snap, v.view)
-		if errors.Is(context.Cause(ctx), errVerifyLong) {
-			return nil, fault.Refuse("compare fewer targets at once with --table", "the comparison took more than %s", verifyMost)
+		v = &verification{session: s}
+		err := fn(stop, work, v)
+		if err == nil {
+			v.view, err = views.View(work)
 		}
 		if err != nil {
-			return nil, err
+			v.close()
 		}
-		v.Log.Info("compared with the source", "target", v.list[i].Target.Name.String(), "position", v.snap.Position().String(),
-			"rows", v.results[i].Rows, "differences", v.results[i].Differences, "seconds", fmt.Sprintf("%.1f", time.Since(began).Seconds()))
-	}
-	return v.results, nil
+		return err
+	})
+	return v, err
 }
 
 var errVerifyLong = errors.New("the comparison takes too long")
@@ -105,43 +149,75 @@ type verification struct {
 	*session
 	list    []*Bound
 	results []Comparison
-	done    []bool // there is a result
+	done    []bool    // there is a result
+	keys    []*keySet // what differs in each target; nil: nothing, or it is not to be repaired
 	snap    source.Snapshot
 	view    sink.View
+	watch   *watch
 }
 
-func (s *session) verification(stop, work context.Context, tables []string) (v *verification, err error) {
-	views, ok := s.dst.(sink.Views)
-	if !ok {
-		return nil, fault.Badly("this destination cannot be compared beside a running pipeline: stop it first")
+// begin cuts the stream at a snapshot.
+func (v *verification) begin(stop, work context.Context, o Checking) (err error) {
+	if v.list, err = v.chosen(o.Tables); err != nil {
+		return err
 	}
-	list, err := s.chosen(tables)
-	if err != nil {
-		return nil, err
+	v.results, v.done, v.keys = make([]Comparison, len(v.list)), make([]bool, len(v.list)), make([]*keySet, len(v.list))
+	if err = v.cutAtSnapshot(stop, work); err != nil {
+		return err
 	}
-	made := &verification{session: s, list: list, results: make([]Comparison, len(list)), done: make([]bool, len(list))}
-	v = made
-	defer func() {
-		if err != nil {
-			made.close()
-		}
-	}()
-	if v.snap, err = s.snapshotFor(work); err != nil {
-		return nil, err
-	}
-	if err = s.cut(stop, work, v.snap.Position()); err != nil {
-		return nil, err
-	}
-	if s.mark.Position != v.snap.Position() {
-		return nil, fault.Retry(nil, "the mark at %s lies behind the snapshot at %s", s.mark.Position, v.snap.Position())
-	}
-	for i, b := range list {
-		if v.results[i], v.done[i], err = s.withoutScan(work, b); err != nil {
-			return nil, err
+	for i, b := range v.list {
+		v.keys[i] = o.keys()
+		if v.results[i], v.done[i], err = v.withoutScan(work, b); err != nil {
+			return err
 		}
 	}
-	v.view, err = views.View(work)
-	return v, err
+	return nil
+}
+
+func (v *verification) cutAtSnapshot(stop, work context.Context) (err error) {
+	if v.snap, err = v.snapshotFor(work); err != nil {
+		return err
+	}
+	if err = v.cut(stop, work, v.snap.Position()); err != nil {
+		return err
+	}
+	if v.mark.Position != v.snap.Position() {
+		return fault.Retry(nil, "the mark at %s lies behind the snapshot at %s", v.mark.Position, v.snap.Position())
+	}
+	return nil
+}
+
+// run compares what has no result yet; the keys of targets that need no repair go.
+func (v *verification) run(ctx context.Context) error {
+	return v.limited(ctx, func(ctx context.Context) (err error) {
+		for i, b := range v.list {
+			v.watch.begin(b)
+			if !v.done[i] {
+				began := time.Now()
+				if v.results[i], err = v.compare(ctx, b, v.snap, v.view, v.keys[i], v.watch); err != nil {
+					return err
+				}
+				v.Log.Info("compared with the source", "target", b.Target.Name.String(), "position", v.snap.Position().String(),
+					"rows", v.results[i].Rows, "differences", v.results[i].Differences, "seconds", fmt.Sprintf("%.1f", time.Since(began).Seconds()))
+			}
+			if !v.keys[i].wants(v.results[i]) {
+				v.keys[i] = nil
+			}
+			v.watch.end(b)
+		}
+		return nil
+	})
+}
+
+// limited runs a comparison in the time that it has.
+func (v *verification) limited(ctx context.Context, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, verifyMost, errVerifyLong)
+	defer cancel()
+	err := fn(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errVerifyLong) {
+		return fault.Refuse("compare fewer targets at once with --table", "the comparison took more than %s", verifyMost)
+	}
+	return err
 }
 
 func (v *verification) close() {
@@ -175,6 +251,10 @@ func (s *session) withoutScan(ctx context.Context, b *Bound) (result Comparison,
 	switch st := s.state(b.Target.Name); {
 	case st.Phase == checkpoint.Parked:
 		return Comparison{Target: b.Target.Name, Skipped: "parked: " + st.Reason}, true, nil
+	case st.Phase == checkpoint.Adopting && s.mark.Position.Before(st.Since):
+		return Comparison{Target: b.Target.Name, Skipped: fmt.Sprintf("catching: it came from a backup that ends at %s", st.Since)}, true, nil
+	case st.Phase == checkpoint.Copying:
+		return Comparison{Target: b.Target.Name, Skipped: "it is being copied"}, true, nil
 	case b.Spec.Once && b.flow == nil:
 		return Comparison{Target: b.Target.Name, Once: true}, true, nil
 	case b.flow != nil:
@@ -184,259 +264,4 @@ func (s *session) withoutScan(ctx context.Context, b *Bound) (result Comparison,
 		return result, true, err
 	}
 	return Comparison{}, false, nil
-}
-
-// compare compares a target with its source's rows in a snapshot.
-func (s *session) compare(ctx context.Context, b *Bound, snap source.Snapshot, target sink.Reader) (Comparison, error) {
-	v := verifier{session: s, b: b, snap: snap, target: target, keyed: !b.Target.AppendOnly, result: Comparison{Target: b.Target.Name}}
-	v.expected, v.held = v.readSource, v.readTarget
-	if err := v.run(ctx); err != nil {
-		return Comparison{}, fmt.Errorf("verify %s: %w", b.Target.Name, err)
-	}
-	return v.result, nil
-}
-
-// reading reads one side of a comparison: of each row its key, the whole (key in front
-// or not), and what names the key for a person; all valid during the call.
-type reading func(ctx context.Context, fn func(key, row []byte, name func() string) error) error
-
-// verifier compares one target with what it must hold. First both sides are reduced to sums of row hashes
-// in buckets chosen by the key; only buckets whose sums differ are read again, a
-// bounded number of keys at a time. So memory does not grow with the table.
-type verifier struct {
-	*session
-	b      *Bound
-	snap   source.Snapshot
-	target sink.Reader
-	seed   [2]maphash.Seed
-	keyed  bool
-	binary bool // the form of this target's canonical rows, whatever the log's is
-	result Comparison
-
-	expected, held reading
-}
-
-const (
-	verifyBuckets = 1 << 14
-	// Keys held at once when differing buckets are read again: about 100 MB.
-	verifyKeys = 1 << 20
-	// Enough to see a pattern; a table that differs everywhere is not listed.
-	verifyExamples = 20
-	verifyEnough   = 100_000
-)
-
-type digest struct{ a, b uint64 }
-
-type bucket struct {
-	digest
-	rows int64
-}
-
-func (v *verifier) run(ctx context.Context) error {
-	v.seed = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	v.binary = BinaryForm([]Bound{*v.b}, v.dst)
-	here, there := make([]bucket, verifyBuckets), make([]bucket, verifyBuckets)
-	tally := func(into []bucket) func(key, row []byte, _ func() string) error {
-		return func(key, row []byte, _ func() string) error {
-			d := v.digest(row)
-			k := &into[v.bucket(key, row)]
-			k.a, k.b, k.rows = k.a+d.a, k.b+d.b, k.rows+1
-			return nil
-		}
-	}
-	if err := v.expected(ctx, tally(here)); err != nil {
-		return err
-	}
-	if err := v.held(ctx, tally(there)); err != nil {
-		return err
-	}
-	var differing []int
-	for i := range here {
-		v.result.Rows += here[i].rows
-		if here[i] != there[i] {
-			differing = append(differing, i)
-		}
-	}
-	if !v.keyed {
-		for _, i := range differing {
-			v.result.Differences += max(1, abs(here[i].rows-there[i].rows))
-		}
-		if len(differing) > 0 {
-			v.result.Examples = []string{"rows without a key cannot be named"}
-		}
-	} else if err := v.name(ctx, differing, here, there); err != nil {
-		return err
-	}
-	violations, err := v.target.Invariants(ctx, v.b.Target)
-	if err != nil {
-		return fmt.Errorf("check invariants: %w", err)
-	}
-	v.result.Violations = violations
-	return nil
-}
-
-func abs(n int64) int64 { return max(n, -n) }
-
-func (v *verifier) digest(row []byte) digest {
-	return digest{maphash.Bytes(v.seed[0], row), maphash.Bytes(v.seed[1], row)}
-}
-
-func (v *verifier) bucket(key, row []byte) int {
-	if !v.keyed {
-		key = row
-	}
-	return int(maphash.Bytes(v.seed[0], key) % verifyBuckets)
-}
-
-// name reads the differing buckets again and names keys.
-func (v *verifier) name(ctx context.Context, differing []int, here, there []bucket) error {
-	for len(differing) > 0 {
-		if v.result.Differences >= verifyEnough {
-			v.result.Cut = true
-			return nil
-		}
-		wanted := make([]bool, verifyBuckets)
-		var keys int64
-		n := 0
-		for n < len(differing) && (n == 0 || keys < verifyKeys) {
-			wanted[differing[n]] = true
-			keys += max(here[differing[n]].rows, there[differing[n]].rows)
-			n++
-		}
-		differing = differing[n:]
-		type seen struct {
-			digest
-			text  string
-			count int
-		}
-		source := map[string]*seen{}
-		err := v.expected(ctx, func(key, row []byte, name func() string) error {
-			if wanted[v.bucket(key, row)] {
-				source[string(key)] = &seen{digest: v.digest(row), text: name()}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		differ := func(key, what string) {
-			v.result.Differences++
-			if len(v.result.Examples) < verifyExamples {
-				v.result.Examples = append(v.result.Examples, key+": "+what)
-			}
-		}
-		err = v.held(ctx, func(key, row []byte, name func() string) error {
-			if !wanted[v.bucket(key, row)] {
-				return nil
-			}
-			s := source[string(key)]
-			switch {
-			case s == nil:
-				differ(name(), "only in the destination")
-			case s.count > 0:
-				differ(s.text, "more than once in the destination")
-			case s.digest != v.digest(row):
-				differ(s.text, "values differ")
-			}
-			if s != nil {
-				s.count++
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		for _, s := range source {
-			if s.count == 0 {
-				differ(s.text, "missing in the destination")
-			}
-		}
-	}
-	return nil
-}
-
-func (v *verifier) readSource(ctx context.Context, fn func(key, row []byte, name func() string) error) error {
-	t := v.b.Target
-	req := source.CopyRequest{Table: v.b.Relation.Table, Binary: v.binary}
-	for _, c := range t.Columns {
-		req.Columns = append(req.Columns, c.Name)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	pr, pw := io.Pipe()
-	ended := make(chan error, 1)
-	go func() {
-		_, err := v.snap.Copy(ctx, req, pw)
-		pw.CloseWithError(err)
-		ended <- err
-	}()
-	err := func() error {
-		rows := copystream.NewReader(pr, v.binary, len(t.Columns))
-		var form []byte
-		var row change.Row
-		name := func() string { return v.keyText(row) }
-		for {
-			var err error
-			row, err = rows.Next()
-			if err == io.EOF {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			var n int
-			if form, n, err = v.dst.Canonical(t, row, form[:0]); err != nil {
-				return err
-			}
-			if err := fn(form[:n], form, name); err != nil {
-				return err
-			}
-		}
-	}()
-	pr.CloseWithError(errVerifyStopped)
-	cancel()
-	if copyErr := <-ended; copyErr != nil && !errors.Is(copyErr, errVerifyStopped) && (err == nil || errors.Is(err, copyErr)) {
-		return fmt.Errorf("read the source: %w", copyErr)
-	}
-	return err
-}
-
-var errVerifyStopped = errors.New("verify stopped reading")
-
-func (v *verifier) readTarget(ctx context.Context, fn func(key, row []byte, name func() string) error) error {
-	var of []byte
-	name := func() string { return printable(of) }
-	err := v.target.Scan(ctx, v.b.Target, func(key, row []byte) error {
-		of = key
-		return fn(key, row, name)
-	})
-	if err != nil {
-		return fmt.Errorf("read the destination: %w", err)
-	}
-	return nil
-}
-
-// keyText spells a key for a person.
-func (v *verifier) keyText(row change.Row) string {
-	var parts []string
-	values, err := row.Values(nil, len(v.b.Target.Columns))
-	if err != nil {
-		return "?"
-	}
-	for _, k := range v.b.Target.Keys() {
-		c := &v.b.Target.Columns[k]
-		text, err := pgvalue.Text(nil, values[k], c.Type)
-		if err != nil {
-			text = []byte("?")
-		}
-		parts = append(parts, c.Name+"="+string(text))
-	}
-	return strings.Join(parts, " ")
-}
-
-func printable(key []byte) string {
-	if utf8.Valid(key) && strings.IndexFunc(string(key), func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
-		return "key " + string(key)
-	}
-	return fmt.Sprintf("key %x", key)
 }

@@ -28,6 +28,7 @@ func (f *follower) watch(ctx context.Context) error {
 		if err := f.retained(state, time.Now()); err != nil {
 			return err
 		}
+		f.keptBeside(state, time.Now())
 		f.Stats.Queued.Store(f.queue.size())
 		if time.Since(looked) >= watchEvery {
 			looked = time.Now()

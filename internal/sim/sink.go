@@ -203,6 +203,7 @@ func (s *Sink) apply(b *sink.Batch) error {
 			s.staged[t.Target.Name] = st
 		}
 		st.Piecewise(!b.First || b.More)
+		st.Restored = t.Restored
 		for _, r := range t.Rounds {
 			if err := st.Apply(t.Target.Kind, r); err != nil {
 				return fault.Corrupted("%s: %v", t.Target.Name, err)

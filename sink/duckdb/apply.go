@@ -126,7 +126,7 @@ func (a *applier) target(ctx context.Context, s *shape, t *sink.TargetRounds) er
 		var err error
 		switch {
 		case t.Target.Kind == scd.Type1:
-			err = a.type1(ctx, s, &t.Rounds[n])
+			err = a.type1(ctx, s, &t.Rounds[n], t.Restored)
 		case t.Target.Sequenced:
 			err = a.versions(ctx, s, &t.Rounds[n])
 		default:

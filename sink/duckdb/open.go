@@ -86,6 +86,7 @@ type Writer struct {
 	changed atomic.Int64 // the newest such number
 
 	turn     chan struct{} // holds a token while a batch is being written, or the state for a snapshot is made
+	staging  chan struct{} // holds a token while a stager's transaction is open, or the state for a snapshot is made
 	snapping sync.Mutex    // one snapshot at a time
 	queries  queries       // that people asked
 
@@ -124,7 +125,7 @@ func New(cfg Config) (*Writer, error) {
 		return nil, fault.Badly("the file name %s: %v", cfg.Path, err)
 	}
 	cfg.Path = path
-	return &Writer{cfg: cfg, log: cfg.Logger, turn: make(chan struct{}, 1)}, nil
+	return &Writer{cfg: cfg, log: cfg.Logger, turn: make(chan struct{}, 1), staging: make(chan struct{}, 1)}, nil
 }
 
 func (w *Writer) lockPath() string { return w.cfg.Path + ".lock" }

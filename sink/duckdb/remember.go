@@ -138,7 +138,7 @@ func (a *applier) forgetBelow(ctx context.Context, s *shape, p sequenced.Place) 
 		if err != nil {
 			return err
 		}
-		if err := a.type1(ctx, s, &scd.Round{Deletes: keys}); err != nil {
+		if err := a.type1(ctx, s, &scd.Round{Deletes: keys}, false); err != nil {
 			return err
 		}
 	}

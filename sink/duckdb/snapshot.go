@@ -192,7 +192,14 @@ func (w *Writer) copySettled(ctx context.Context, to string) (held time.Duration
 
 // settle makes a checkpoint after which none will run.
 func (w *Writer) settle(ctx context.Context, c *conn) (held time.Duration, err error) {
-	for deadline := time.Now().Add(settleMost); ; {
+	deadline := time.Now().Add(settleMost)
+	select { // before the batches' turn: they need not wait for it
+	case w.staging <- struct{}{}:
+		defer func() { <-w.staging }()
+	case <-ctx.Done():
+		return held, ctx.Err()
+	}
+	for {
 		select {
 		case w.turn <- struct{}{}:
 		case <-ctx.Done():
@@ -283,7 +290,7 @@ func (w *Writer) strip(ctx context.Context, path string, taken *sink.SnapshotTak
 	book := quote(bookSchema) + "."
 	statements := []string{
 		"CREATE TABLE " + book + snapshotTable + " AS SELECT pipeline, position, commit_time, now() AS taken FROM " + book + "positions",
-		"CREATE TABLE " + book + snapshotTables + " AS SELECT pipeline, target_schema, target_table, source_schema, source_table, phase, since, reason FROM " + book + "tables",
+		"CREATE TABLE " + book + snapshotTables + " AS SELECT pipeline, target_schema, target_table, source_schema, source_table, CASE phase WHEN 'adopting' THEN 'catching' ELSE phase END AS phase, since, reason FROM " + book + "tables",
 	}
 	for _, n := range names {
 		statements = append(statements, "DROP TABLE "+book+quote(n))

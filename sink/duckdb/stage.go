@@ -34,7 +34,7 @@ func (a *applier) newStage(ctx context.Context, s *shape, name string, extra ...
 	}
 	ap.what = s.target.Name.String()
 	for i := range s.cols { // messages name the target's columns
-		ap.cols[i].name = s.cols[i].name
+		ap.cols[i].name = s.target.Columns[i].Name
 	}
 	return &stage{appender: ap, shape: s}, nil
 }

@@ -164,7 +164,7 @@ func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, p
 		case sh.target.Kind == scd.Type2:
 			err = a.round2(ctx, sh, r, pieces)
 		default:
-			err = a.round1(ctx, sh, r)
+			err = a.round1(ctx, sh, r, t.Restored)
 		}
 		if err != nil {
 			return err

@@ -92,6 +92,9 @@ func (p *planner) block(remedy, format string, args ...any) {
 	p.problems = append(p.problems, sink.Finding{Blocks: true, What: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
+// declared says of the newest problem that the flow's declaration has brought it about.
+func (p *planner) declared(is bool) { p.problems[len(p.problems)-1].Flow = is }
+
 // design is a Plan whose statements are the target's own.
 type design struct {
 	sink.Plan
@@ -248,9 +251,11 @@ func (p *planner) compare(t *scd.Target, r *relation, want layout) []string {
 	slices.Sort(further)
 	for _, name := range further {
 		p.block(fmt.Sprintf("ALTER TABLE %s MODIFY %s %s NULL;", table, quote(name), r.columns[strings.ToLower(name)].spelling), "column %s of table %s must have a value, and the flow gives none", name, p.name)
+		p.declared(r.history() && name == scd.StartColumn)
 	}
 	if !t.AppendOnly && r.keyIndex(t) == nil {
 		p.block(addKeySQL(p.name, t)+";", "table %s has no unique index on its key", p.name)
+		p.declared(r.ours && len(r.indexes) > 0)
 	}
 	if extra := len(r.columns) - len(known); extra > 0 && !t.AppendOnly {
 		key := r.keyIndex(t)
@@ -274,6 +279,7 @@ func (p *planner) compareHistory(t *scd.Target, r *relation, want layout, known 
 			p.block(overwriteRemedy+"gives the column that type", "column %s of table %s is %s, the flow's sequence needs %s", name, p.name, a.spelling, want.start)
 		default:
 			p.block("drop the table or give the flow another target", "table %s keeps no history: it has no column %s of type %s", p.name, name, want.start)
+			p.declared(!r.history())
 		}
 	}
 	if r.columns[strings.ToLower(scd.EndColumn)].notNull {

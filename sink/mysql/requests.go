@@ -17,11 +17,12 @@ const (
 
 	// What the owner does with requests is fenced by its epoch: see fencedly.
 	leftSQL    = `SELECT id, kind FROM _tailrace.requests WHERE pipeline = ? AND state = 'taken' AND epoch < ?`
-	againSQL   = `UPDATE _tailrace.requests SET state = 'asked', epoch = NULL WHERE pipeline = ? AND id = ?`
+	againSQL   = `UPDATE _tailrace.requests SET state = 'asked', epoch = NULL, outcome = '' WHERE pipeline = ? AND id = ?`
 	oldSQL     = `DELETE FROM _tailrace.requests WHERE pipeline = ? AND finished < UTC_TIMESTAMP(6) - INTERVAL 7 DAY`
 	waitingSQL = `SELECT id, kind, argument, asked_by, asked FROM _tailrace.requests WHERE pipeline = ? AND state = 'asked' ORDER BY id`
 	takenSQL   = `UPDATE _tailrace.requests SET state = 'taken', epoch = ? WHERE pipeline = ? AND id = ? AND state = 'asked'`
 	finishSQL  = `UPDATE _tailrace.requests SET state = ?, outcome = ?, fault = ?, finished = UTC_TIMESTAMP(6) WHERE pipeline = ? AND id = ? AND state = 'taken'`
+	reportSQL  = `UPDATE _tailrace.requests SET outcome = ? WHERE pipeline = ? AND id = ? AND state = 'taken' AND epoch = ?`
 	// ownSQL is the fence beside the batches: the mark's row may be held for a moment,
 	// the owner's is not.
 	ownSQL = `SELECT 1 FROM _tailrace.owners WHERE pipeline = ? AND epoch = ? LOCK IN SHARE MODE`
@@ -144,6 +145,18 @@ func (w *Writer) Take(ctx context.Context) (list []sink.Request, err error) {
 		return nil, err
 	}
 	return list, nil
+}
+
+// Report implements sink.Requests.
+func (w *Writer) Report(ctx context.Context, id int64, text string) error {
+	epoch, err := w.owned()
+	if err != nil {
+		return err
+	}
+	return w.onSide(ctx, "report on a request", func(s *session) error {
+		_, err := s.exec(ctx, bind(reportSQL, text, w.cfg.Pipeline, id, epoch))
+		return err
+	})
 }
 
 // Finish implements sink.Requests.

@@ -36,7 +36,9 @@ func (sh *shape) createStageSQL(stage, collation string) string {
 	return fmt.Sprintf("CREATE TABLE %s (\n  %s\n) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE %s", stage, strings.Join(lines, ",\n  "), collation)
 }
 
-// Stage implements sink.Resyncs.
+// Stage implements sink.Resyncs. It may run beside batches, which a fence that is held
+// would keep from their mark: so it is held while the stage is made, and asked again
+// before its rows are committed.
 func (w *Writer) Stage(ctx context.Context, t *scd.Target, in sink.Copy) (int64, error) {
 	epoch, err := w.owned()
 	if err != nil {
@@ -52,18 +54,23 @@ func (w *Writer) Stage(ctx context.Context, t *scd.Target, in sink.Copy) (int64,
 		return 0, err
 	}
 	stage := w.resyncStage(t)
-	var rows int64
 	err = w.heldFence(ctx, epoch, func() error {
 		for _, sql := range []string{"DROP TABLE IF EXISTS " + stage, sh.createStageSQL(stage, s.server.collation)} {
 			if _, err := s.exec(ctx, sql); err != nil {
 				return &jobError{"make a stage for", sh, err}
 			}
 		}
-		return within(ctx, s, func() (err error) {
-			rows, err = copyIn(ctx, s, sh, "copy into the stage of", stage, sh.list(func(*column) bool { return true }, named), in, false)
-			return err
-		})
+		return nil
 	})
+	var rows int64
+	if err == nil {
+		err = within(ctx, s, func() (err error) {
+			if rows, err = copyIn(ctx, s, sh, "copy into the stage of", stage, sh.list(func(*column) bool { return true }, named), in, false); err != nil {
+				return err
+			}
+			return w.fence(ctx, s, epoch)
+		})
+	}
 	return rows, w.present(err, "copy into the stage of", sh)
 }
 
@@ -153,21 +160,23 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 		return done, w.explain(err, "replace the rows of", sh)
 	}
 	err = within(ctx, s, func() (err error) {
-		if err := w.fence(ctx, s, epoch); err != nil {
-			return err
-		}
+		a := &applier{w: w, s: s}
 		if t.Kind == scd.Type2 {
-			done, err = w.replaceVersions(ctx, s, sh, r.At.UnixMicro())
+			done, err = a.replaceVersions(ctx, sh, r.At.UnixMicro(), r.Part)
 		} else {
-			done, err = replaceRows(ctx, s, sh, w.resyncStage(t))
+			done, err = a.replaceRows(ctx, sh, w.resyncStage(t), r.Part)
 		}
 		if err != nil {
+			return err
+		}
+		// It locks the mark's row: at last, because batches may run beside this.
+		if err := w.fence(ctx, s, epoch); err != nil || r.Ahead {
 			return err
 		}
 		if err := saveTable(ctx, s, w.cfg.Pipeline, r.Done); err != nil {
 			return err
 		}
-		if g := r.Gap; g != nil {
+		if g := r.Gap; r.Records(done) {
 			if _, err := s.exec(ctx, bind("INSERT INTO _tailrace.gaps VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))", w.cfg.Pipeline, g.Target.Schema, g.Target.Table, g.From, g.To, g.Reason)); err != nil {
 				return err
 			}
@@ -178,6 +187,9 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 	if err != nil {
 		return sink.Replaced{}, w.present(err, "replace the rows of", sh)
 	}
+	if r.Ahead {
+		return done, nil
+	}
 	// To drop the stage commits: it comes last. One that is left is dropped by Unstage.
 	if _, err := s.exec(ctx, "DROP TABLE IF EXISTS "+w.resyncStage(t)); err != nil {
 		w.cfg.Logger.Debug("a stage stays behind until the next start", "target", t.Name.String(), "error", w.explain(err, "drop the stage of", sh))
@@ -185,11 +197,23 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 	return done, nil
 }
 
-func replaceRows(ctx context.Context, s *session, sh *shape, stage string) (done sink.Replaced, err error) {
-	for _, step := range sh.replaceSQL(stage) {
-		n, err := s.exec(ctx, step.sql)
+// replaceRows makes a type 1 target equal to the stage; with part the keys that it names
+// go, and no others.
+func (a *applier) replaceRows(ctx context.Context, sh *shape, stage string, part *sink.Part) (done sink.Replaced, err error) {
+	steps := sh.replaceSQL(stage)
+	if part != nil {
+		if len(sh.keys) == 0 {
+			return done, fault.Corrupted("%s has no key by which a part of it could be replaced", sh.label())
+		}
+		if done.Removed, err = a.delete(ctx, sh, part.Gone); err != nil {
+			return done, err
+		}
+		steps = steps[1:] // all but that which deletes what is not staged
+	}
+	for _, step := range steps {
+		n, err := a.on(ctx, sh, step.sql, "replace the rows of")
 		if err != nil {
-			return done, &jobError{"replace the rows of", sh, err}
+			return done, err
 		}
 		switch step.counts {
 		case countRemoved:
@@ -206,14 +230,15 @@ const replacedAtOnce = 5000
 
 // replaceVersions makes the open versions equal to the stage in one step at an instant:
 // it is an ordinary round of a step for each key that differs. What differs is read on a
-// session of its own, which sees what was there before.
-func (w *Writer) replaceVersions(ctx context.Context, s *session, sh *shape, at int64) (done sink.Replaced, err error) {
+// session of its own, which sees what was there before. With part the versions with the
+// keys that it names end, and no others.
+func (a *applier) replaceVersions(ctx context.Context, sh *shape, at int64, part *sink.Part) (done sink.Replaced, err error) {
+	w := a.w
 	reader, err := w.connect(ctx)
 	if err != nil {
 		return done, err
 	}
 	defer reader.close()
-	a := &applier{w: w, s: s}
 	stage := w.resyncStage(sh.target)
 	on := sh.onStage() + " AND t." + endColumn + " IS NULL"
 	first := sh.columns[sh.keys[0]].name
@@ -227,6 +252,9 @@ func (w *Writer) replaceVersions(ctx context.Context, s *session, sh *shape, at 
 	}
 	changed := num(rows[0][0])
 	done.Removed, done.Written = changed+num(rows[0][1]), changed+num(rows[0][2])
+	if part != nil {
+		done.Removed = changed
+	}
 
 	columns := make([]*column, len(sh.columns))
 	var list []string
@@ -281,7 +309,24 @@ func (w *Writer) replaceVersions(ctx context.Context, s *session, sh *shape, at 
 	if err == nil {
 		err = flush()
 	}
-	if err == nil {
+	if err == nil && part != nil {
+		var gone []chain
+		for _, key := range part.Gone {
+			gone = append(gone, chain{{Key: key}})
+		}
+		stored, e := a.newest(ctx, sh, gone)
+		if err = e; err == nil {
+			for i, v := range stored {
+				if v != nil && v.open {
+					done.Removed++
+					if err = step(scd.Step{Key: gone[i][0].Key}); err != nil {
+						return done, err
+					}
+				}
+			}
+		}
+	}
+	if err == nil && part == nil {
 		closes := fmt.Sprintf("SELECT %s FROM %s AS t LEFT JOIN %s AS s ON %s WHERE t.%s IS NULL AND s.%s IS NULL", strings.Join(keyList, ", "), sh.name, stage, sh.onStage(), endColumn, first)
 		err = reader.stream(ctx, closes, true, nil, func(values []sqldriver.Value) error { return step(scd.Step{Key: row(keys, values)}) })
 	}
@@ -290,6 +335,86 @@ func (w *Writer) replaceVersions(ctx context.Context, s *session, sh *shape, at 
 	}
 	return done, err
 }
+
+// stager keeps stages up to date beside the batches, on a session of its own.
+type stager struct{ applier }
+
+// Stager implements sink.Resyncs.
+func (w *Writer) Stager() (sink.Stager, error) {
+	if _, err := w.owned(); err != nil {
+		return nil, err
+	}
+	return &stager{applier{w: w}}, nil
+}
+
+// Fill implements sink.Stager.
+func (g *stager) Fill(ctx context.Context, t *scd.Target, in sink.Copy) (int64, error) {
+	return g.w.Stage(ctx, t, in)
+}
+
+// Apply implements sink.Stager.
+func (g *stager) Apply(ctx context.Context, b *sink.Batch) error {
+	epoch, err := g.w.owned()
+	if err != nil {
+		return err
+	}
+	if g.broken {
+		return errBroken
+	}
+	if err := g.write(ctx, epoch, b); err != nil {
+		g.broken = true
+		err = g.w.alone(err)
+		g.close()
+		return err
+	}
+	return nil
+}
+
+func (g *stager) write(ctx context.Context, epoch int64, b *sink.Batch) (err error) {
+	if b.First == g.open {
+		return fault.Corrupted("pieces of a transaction out of order: first %v, one open %v", b.First, g.open)
+	}
+	if g.s == nil {
+		if g.s, err = g.w.connect(ctx); err != nil {
+			return err
+		}
+		g.shapes = map[change.Name]*shape{}
+		if err := g.s.choose(ctx); err != nil {
+			return err
+		}
+	}
+	if !g.open {
+		if err := g.do(ctx, "START TRANSACTION", "begin"); err != nil {
+			return err
+		}
+		g.open = true
+	}
+	for i := range b.Targets {
+		t := b.Targets[i].Target
+		sh := g.shapes[t.Name]
+		if sh == nil || sh.target != t {
+			place := change.Name{Schema: "_tailrace", Table: sink.StageOf(g.w.cfg.Pipeline, g.w.qualified(t.Name))}
+			if sh, err = g.w.shapeAt(ctx, g.s, t, place); err != nil {
+				return err
+			}
+			g.shapes[t.Name] = sh
+		}
+		if err := g.target(ctx, sh, &b.Targets[i], false); err != nil {
+			return &targetError{sh, err}
+		}
+	}
+	if b.More {
+		return nil
+	}
+	g.open = false
+	if err := g.w.fence(ctx, g.s, epoch); err != nil {
+		return err
+	}
+	return g.do(ctx, "COMMIT", "commit")
+}
+
+// Close implements sink.Stager.
+func (g *stager) Close(context.Context) { g.close() }
 
 // Unstage implements sink.Resyncs.
 func (w *Writer) Unstage(ctx context.Context) error {

@@ -13,7 +13,8 @@ import (
 // shape is a target as it stands in the destination: what statements are made of.
 type shape struct {
 	target  *scd.Target
-	name    string // quoted
+	place   change.Name
+	name    string // place, quoted
 	columns []column
 	keys    []int    // indexes of the key columns
 	index   string   // of the index on the key (type 2: on key and start), quoted
@@ -144,6 +145,13 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 	return r, nil
 }
 
+// history reports whether the table has the columns of a history.
+func (r *relation) history() bool {
+	_, starts := r.columns[strings.ToLower(scd.StartColumn)]
+	_, ends := r.columns[strings.ToLower(scd.EndColumn)]
+	return starts && ends
+}
+
 // keyIndex finds the index that keeps the key unique: on exactly the key columns, in
 // any order, of type 2 followed by the start.
 func (r *relation) keyIndex(t *scd.Target) *index {
@@ -175,7 +183,11 @@ func (ix *index) onKey(t *scd.Target) bool {
 // shapeOf reads a target's shape for loading or applying. The table must be there and
 // fit: Create has seen to that.
 func (w *Writer) shapeOf(ctx context.Context, s *session, t *scd.Target) (*shape, error) {
-	name := w.qualified(t.Name)
+	return w.shapeAt(ctx, s, t, w.qualified(t.Name))
+}
+
+// shapeAt is shapeOf for what stands under a name: the target, or a stage of it.
+func (w *Writer) shapeAt(ctx context.Context, s *session, t *scd.Target, name change.Name) (*shape, error) {
 	r, err := w.readRelation(ctx, s, name)
 	if err != nil {
 		return nil, w.explain(err, "look at table "+name.String(), nil)
@@ -183,7 +195,7 @@ func (w *Writer) shapeOf(ctx context.Context, s *session, t *scd.Target) (*shape
 	if r == nil {
 		return nil, fault.Refuse("run again: the table is made anew; tailrace resync fills it", "table %s is not there", name)
 	}
-	sh := &shape{target: t, name: qualifiedName(name), keys: t.Keys(), session: s.server.collation}
+	sh := &shape{target: t, place: name, name: qualifiedName(name), keys: t.Keys(), session: s.server.collation}
 	for _, c := range t.Columns {
 		a, ok := r.columns[strings.ToLower(c.Name)]
 		if !ok {

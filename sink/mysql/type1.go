@@ -18,7 +18,9 @@ import (
 // where there is such an index, all keys that the round touches are deleted first, and
 // its rows, made complete, are inserted. That is also right for rows that exchange such
 // values.
-func (a *applier) round1(ctx context.Context, sh *shape, r *scd.Round) error {
+//
+// In a restored target a patch whose row is not there is left out.
+func (a *applier) round1(ctx context.Context, sh *shape, r *scd.Round, restored bool) error {
 	if r.Truncate { // TRUNCATE would commit
 		if _, err := a.on(ctx, sh, "DELETE FROM "+sh.name, "truncate"); err != nil {
 			return err
@@ -36,14 +38,14 @@ func (a *applier) round1(ctx context.Context, sh *shape, r *scd.Round) error {
 			gone = append(gone, r.Moves[i].Old)
 		}
 	}
-	moved, err := a.filled(ctx, e, len(r.Moves), func(i int) (scd.Key, change.Row) { return r.Moves[i].Old, r.Moves[i].Row })
+	moved, err := a.filled(ctx, e, len(r.Moves), false, func(i int) (scd.Key, change.Row) { return r.Moves[i].Old, r.Moves[i].Row })
 	if err != nil {
 		return err
 	}
 	if len(sh.uniques) > 0 {
-		return a.replaceAll(ctx, e, r, gone, moved)
+		return a.replaceAll(ctx, e, r, gone, moved, restored)
 	}
-	if err := a.delete(ctx, sh, gone); err != nil {
+	if _, err := a.delete(ctx, sh, gone); err != nil {
 		return err
 	}
 	if err := a.write(ctx, e, "move rows of", true, moved); err != nil {
@@ -55,15 +57,15 @@ func (a *applier) round1(ctx context.Context, sh *shape, r *scd.Round) error {
 	if err := a.write(ctx, e, "upsert into", true, rowsOf(e, r.Upserts)); err != nil {
 		return err
 	}
-	if err := a.patch(ctx, e, r.Patches); err != nil {
+	if err := a.patch(ctx, e, r.Patches, restored); err != nil {
 		return err
 	}
 	return a.unchanged(ctx, sh)
 }
 
 // replaceAll deletes every key of the round and inserts its rows.
-func (a *applier) replaceAll(ctx context.Context, e *encoder, r *scd.Round, gone []scd.Key, moved rows) error {
-	patched, err := a.filled(ctx, e, len(r.Patches), func(i int) (scd.Key, change.Row) { return nil, r.Patches[i] })
+func (a *applier) replaceAll(ctx context.Context, e *encoder, r *scd.Round, gone []scd.Key, moved rows, restored bool) error {
+	patched, err := a.filled(ctx, e, len(r.Patches), restored, func(i int) (scd.Key, change.Row) { return nil, r.Patches[i] })
 	if err != nil {
 		return err
 	}
@@ -82,7 +84,7 @@ func (a *applier) replaceAll(ctx context.Context, e *encoder, r *scd.Round, gone
 			gone = append(gone, key)
 		}
 	}
-	if err := a.delete(ctx, e.sh, gone); err != nil {
+	if _, err := a.delete(ctx, e.sh, gone); err != nil {
 		return err
 	}
 	for _, list := range lists {
@@ -96,8 +98,7 @@ func (a *applier) replaceAll(ctx context.Context, e *encoder, r *scd.Round, gone
 // unchanged makes sure that no unique index has come to a target since it was looked at.
 // The transaction has written to the target, so that none can come until it ends.
 func (a *applier) unchanged(ctx context.Context, sh *shape) error {
-	name := a.w.qualified(sh.target.Name)
-	rows, err := about(ctx, a.s, uniquesSQL, name)
+	rows, err := about(ctx, a.s, uniquesSQL, sh.place)
 	if err != nil {
 		return &jobError{"look at", sh, err}
 	}
@@ -191,8 +192,8 @@ func (e *encoder) keyConstants(dst []byte, key scd.Key) ([]byte, error) {
 	return dst, nil
 }
 
-// delete deletes keys.
-func (a *applier) delete(ctx context.Context, sh *shape, keys []scd.Key) error {
+// delete deletes keys and returns how many rows there were.
+func (a *applier) delete(ctx context.Context, sh *shape, keys []scd.Key) (int64, error) {
 	e := &encoder{sh: sh}
 	head, tail := sh.deleteSQL(false)
 	l := a.list(head, tail, sh, "delete from")
@@ -200,21 +201,22 @@ func (a *applier) delete(ctx context.Context, sh *shape, keys []scd.Key) error {
 		l.open()
 		var err error
 		if l.buf, err = e.keyConstants(l.buf, key); err != nil {
-			return err
+			return l.met, err
 		}
 		if err := l.end(ctx); err != nil {
-			return err
+			return l.met, err
 		}
 	}
-	return l.flush(ctx)
+	err := l.flush(ctx)
+	return l.met, err
 }
 
 // patchStatements are sent at once: each is parsed by itself, some 20 µs.
 const patchStatements = 200
 
 // patch updates rows that have absent columns, each in a statement with the columns that
-// it has. Each must meet a row.
-func (a *applier) patch(ctx context.Context, e *encoder, list []change.Row) error {
+// it has. Each must meet a row, unless the target was restored.
+func (a *applier) patch(ctx context.Context, e *encoder, list []change.Row, restored bool) error {
 	sh := e.sh
 	const doing = "patch rows of"
 	var sql []byte
@@ -228,7 +230,7 @@ func (a *applier) patch(ctx context.Context, e *encoder, list []change.Row) erro
 			return &jobError{doing, sh, err}
 		}
 		for _, m := range met {
-			if m != 1 {
+			if m != 1 && !restored {
 				return fault.Corrupted("%s %s: a row that the source has changed is not there", doing, sh.label())
 			}
 		}
@@ -385,8 +387,8 @@ func (e *encoder) appendKey(dst []byte, number int, first bool, key scd.Key) ([]
 
 // filled makes rows complete: absent columns come from the stored rows of their origins
 // (nil: the row's own key), as they are before anything of the round is written. One
-// whose origin is not there is corrupt.
-func (a *applier) filled(ctx context.Context, e *encoder, n int, at func(i int) (origin scd.Key, row change.Row)) (rows, error) {
+// whose origin is not there is corrupt; with lenient it is left out.
+func (a *applier) filled(ctx context.Context, e *encoder, n int, lenient bool, at func(i int) (origin scd.Key, row change.Row)) (rows, error) {
 	sh := e.sh
 	var gapped []int
 	for i := range n {
@@ -408,6 +410,21 @@ func (a *applier) filled(ctx context.Context, e *encoder, n int, at func(i int) 
 	})
 	if err != nil {
 		return rows{}, err
+	}
+	if len(fills) != len(gapped) && lenient {
+		var there []int
+		for i := range n {
+			if _, filled := fills[i]; filled || !slices.Contains(gapped, i) {
+				there = append(there, i)
+			}
+		}
+		return rows{len(there), func(i int) ([]change.Value, error) {
+			_, row := at(there[i])
+			if err := e.parse(row, true); err != nil {
+				return nil, err
+			}
+			return e.values, e.fill(fills[there[i]])
+		}}, nil
 	}
 	if len(fills) != len(gapped) {
 		return rows{}, fault.Corrupted("fill rows of %s: %d rows that the source has changed are not there", sh.label(), len(gapped)-len(fills))

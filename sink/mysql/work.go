@@ -116,7 +116,7 @@ func (a *applier) truncateBelow(ctx context.Context, sh *shape, p sequenced.Plac
 				from = keys[len(keys)-1]
 			}
 			slices.SortFunc(keys, func(a, b scd.Key) int { return bytes.Compare(a, b) })
-			if err := a.delete(ctx, sh, keys); err != nil {
+			if _, err := a.delete(ctx, sh, keys); err != nil {
 				return err
 			}
 		}

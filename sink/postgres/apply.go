@@ -146,6 +146,7 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 			}
 			return err
 		}
+		shapes[i].restored = b.Targets[i].Restored
 	}
 	if b.First && !b.More && short(b, shapes) {
 		err := a.short(ctx, epoch, b, shapes)
@@ -574,7 +575,11 @@ func (a *applier) pushPatches(ctx context.Context, sh *shape, f form, rows []cha
 		if bits.State == change.Null { // complete after all; it must still be there
 			bits = a.scratch.noAbsence(len(sh.columns))
 		}
-		if err := a.push(ctx, sh.sql(rowPatch), append(a.params, bits.Data), f, job{doing: "patch rows of", sh: sh, rows: -1, exact: true}); err != nil {
+		patch, exact := rowPatch, true
+		if sh.restored {
+			patch, exact = rowPatchIfThere, false
+		}
+		if err := a.push(ctx, sh.sql(patch), append(a.params, bits.Data), f, job{doing: "patch rows of", sh: sh, rows: -1, exact: exact}); err != nil {
 			return err
 		}
 	}

@@ -190,8 +190,13 @@ func (sh *shape) patchSets(absent string, sent func(i int) string) string {
 // patchRowSQL updates one row and raises division_by_zero if there is none. Its
 // parameters are the columns that we write, then the bits of the absent ones.
 func (sh *shape) patchRowSQL() string {
+	return fmt.Sprintf("WITH u AS (%s RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)", sh.patchIfThereSQL())
+}
+
+// patchIfThereSQL is patchRowSQL that does nothing if there is none.
+func (sh *shape) patchIfThereSQL() string {
 	param := sh.params()
-	return fmt.Sprintf("WITH u AS (UPDATE %s AS t SET %s WHERE %s RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)",
+	return fmt.Sprintf("UPDATE %s AS t SET %s WHERE %s",
 		sh.name, sh.patchSets(fmt.Sprintf("$%d::bytea", len(sh.writes())+1), param), sh.onKey(func(k int) string { return param(sh.keys[k]) }))
 }
 
@@ -211,6 +216,13 @@ func (sh *shape) fillStageSQL(group int) string {
 			return stageColumn(i) + " = " + keep("s.a", i, sentColumn(i), "t."+sh.column(i))
 		}),
 		sh.name, group, sh.onStage(sh.originKey))
+}
+
+// unfilledSQL takes the rows of a group out of the stage whose absent columns stand
+// nowhere.
+func (sh *shape) unfilledSQL(group int) string {
+	return fmt.Sprintf("DELETE FROM %s AS s WHERE s.g = %d AND s.a IS NOT NULL AND NOT EXISTS (SELECT FROM %s AS t WHERE %s)",
+		sh.stage.name, group, sh.name, sh.onKey(sh.originKey))
 }
 
 // deleteKeySQL deletes one key, given as parameters.

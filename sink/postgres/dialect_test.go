@@ -113,9 +113,11 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("begin staged versions", sh.beginStagedSQL())
 		case sh.target.Kind == scd.Type1:
 			say("row patch", sh.sql(rowPatch))
+			say("row patch, restored", sh.sql(rowPatchIfThere))
 			say("row delete", sh.sql(rowDelete))
 			say("keys delete", sh.sql(keysDelete))
 			say("fill moves", sh.sql(moveFill))
+			say("rows that cannot be filled, restored", sh.sql(moveUnfilled))
 			say("insert moves", sh.sql(moveInsert))
 			say("insert staged", sh.sql(insertStaged))
 			say("upsert staged", sh.sql(upsertStaged))
@@ -140,12 +142,28 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("undo all, restore", restore)
 		}
 		if !sh.target.Sequenced {
-			steps := sh.replaceSQL(`_tailrace."stage"`)
-			if sh.target.Kind == scd.Type2 {
-				steps = sh.replaceVersionsSQL(`_tailrace."stage"`, "'2026-01-02 03:04:05+00'")
-			}
-			for _, step := range steps {
-				say("resync", step.sql)
+			for _, c := range []struct {
+				what, notes string
+				part        bool
+			}{{what: "resync"}, {what: "repair", part: true}, {what: "resync of what is noted", notes: `_tailrace."notes"`}} {
+				if c.what != "resync" && len(sh.keys) == 0 {
+					continue // nothing to name rows by
+				}
+				steps := sh.replaceSQL(`_tailrace."stage"`, c.notes, c.part)
+				if sh.target.Kind == scd.Type2 {
+					steps = sh.replaceVersionsSQL(`_tailrace."stage"`, c.notes, "'2026-01-02 03:04:05+00'", c.part)
+				}
+				if c.part {
+					say(c.what, sh.createGoneSQL())
+				}
+				if c.notes != "" {
+					for _, sql := range sh.differSQL(`_tailrace."stage"`, c.notes) {
+						say("note what differs", sql)
+					}
+				}
+				for _, step := range steps {
+					say(c.what, step.sql)
+				}
 			}
 		}
 		for _, i := range invariants(sh.name, sh.target, startOrder{typ: sh.start.base}) {

@@ -99,6 +99,16 @@ func (p *planner) block(remedy, format string, args ...any) {
 	p.problems = append(p.problems, sink.Finding{Blocks: true, What: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
+// declared says of the newest problem that the flow's declaration has brought it about.
+func (p *planner) declared(is bool) { p.problems[len(p.problems)-1].Flow = is }
+
+// history reports whether the table has the columns of a history.
+func (r *relation) history() bool {
+	_, starts := r.columns[scd.StartColumn]
+	_, ends := r.columns[scd.EndColumn]
+	return starts && ends
+}
+
 // design is a Plan whose statements are the target's own.
 type design struct {
 	sink.Plan
@@ -233,6 +243,7 @@ func (p *planner) compare(t *scd.Target, r *relation, types []destinationType) [
 				p.block("tailrace run --overwrite -- empties the table and gives the column that type", "column %s of table %s is %s, the flow's sequence is %s", name, p.name, a.typ, types[len(t.Columns)].name)
 			default:
 				p.block("drop the table or give the flow another target", "table %s keeps no history: it has no column %s of type %s", p.name, name, types[len(t.Columns)].name)
+				p.declared(!r.history())
 			}
 		}
 		if r.columns[scd.EndColumn].notNull {
@@ -258,6 +269,7 @@ func (p *planner) compare(t *scd.Target, r *relation, types []destinationType) [
 	slices.Sort(further)
 	for _, name := range further {
 		p.block(fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", table, quote(name)), "column %s of table %s must have a value, and the flow gives none", name, p.name)
+		p.declared(r.history() && name == scd.StartColumn)
 	}
 	if !t.AppendOnly && r.keyIndex(t) == nil {
 		switch primary := slices.IndexFunc(r.indexes, func(ix index) bool { return ix.primary }); {
@@ -265,6 +277,7 @@ func (p *planner) compare(t *scd.Target, r *relation, types []destinationType) [
 			p.block(addKeySQL(p.name, t)+";", "table %s has no unique index on its key that ON CONFLICT can use", p.name)
 		case primary >= 0:
 			p.block(fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s;", table, quote(r.indexes[primary].name)), "the primary key of table %s is on other columns than the flow's key", p.name)
+			p.declared(true)
 		}
 	}
 	return ddl

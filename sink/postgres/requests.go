@@ -26,11 +26,12 @@ const (
 
 	// What the owner does with requests is fenced by its epoch: see fence.
 	leftSQL  = `SELECT id, kind FROM _tailrace.requests WHERE pipeline = $1 AND state = 'taken' AND epoch < $2::bigint`
-	againSQL = `UPDATE _tailrace.requests SET state = 'asked', epoch = NULL WHERE pipeline = $1 AND id = $2::bigint`
+	againSQL = `UPDATE _tailrace.requests SET state = 'asked', epoch = NULL, outcome = '' WHERE pipeline = $1 AND id = $2::bigint`
 	oldSQL   = `DELETE FROM _tailrace.requests WHERE pipeline = $1 AND finished < clock_timestamp() - interval '7 days'`
 	takenSQL = `WITH t AS (UPDATE _tailrace.requests SET state = 'taken', epoch = $2::bigint WHERE pipeline = $1 AND state = 'asked' RETURNING id, kind, argument, asked_by, asked)
 SELECT id, kind, argument, asked_by, extract(epoch FROM asked) * 1000000 FROM t ORDER BY id`
 	waitingSQL = `SELECT 1 FROM _tailrace.requests WHERE pipeline = $1 AND state = 'asked' LIMIT 1`
+	reportSQL  = `UPDATE _tailrace.requests SET outcome = $4 WHERE pipeline = $1 AND id = $2::bigint AND state = 'taken' AND epoch = $3::bigint`
 	finishSQL  = `UPDATE _tailrace.requests SET state = $3, outcome = $4, fault = $5::integer, finished = clock_timestamp() WHERE pipeline = $1 AND id = $2::bigint AND state = 'taken'`
 )
 
@@ -170,6 +171,18 @@ func (w *Writer) Take(ctx context.Context) (list []sink.Request, err error) {
 		})
 	})
 	return list, err
+}
+
+// Report implements sink.Requests. The session's commit does not wait for the disk.
+func (w *Writer) Report(ctx context.Context, id int64, text string) error {
+	epoch, err := w.owned()
+	if err != nil {
+		return err
+	}
+	return w.onSide(ctx, "report on a request", func(s *session) error {
+		_, err := s.query(ctx, reportSQL, w.cfg.Pipeline, id, epoch, text)
+		return err
+	})
 }
 
 // Finish implements sink.Requests.

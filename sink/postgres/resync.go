@@ -20,6 +20,10 @@ func (w *Writer) resyncStage(sh *shape) string {
 	return "_tailrace." + quote(sink.StageOf(w.cfg.Pipeline, w.qualified(sh.target.Name)))
 }
 
+func (w *Writer) resyncNotes(sh *shape) string {
+	return "_tailrace." + quote(sink.NotesOf(w.cfg.Pipeline, w.qualified(sh.target.Name)))
+}
+
 // resyncing opens a session for a target's resync.
 func (w *Writer) resyncing(ctx context.Context, t *scd.Target) (*session, *shape, error) {
 	if _, err := w.owned(); err != nil {
@@ -40,6 +44,11 @@ func (w *Writer) resyncing(ctx context.Context, t *scd.Target) (*session, *shape
 
 // Stage implements sink.Resyncs.
 func (w *Writer) Stage(ctx context.Context, t *scd.Target, in sink.Copy) (int64, error) {
+	return w.fillStage(ctx, t, in, false)
+}
+
+// fillStage fills a stage, with a key if it is going to be written to.
+func (w *Writer) fillStage(ctx context.Context, t *scd.Target, in sink.Copy, keyed bool) (int64, error) {
 	s, sh, err := w.resyncing(ctx, t)
 	if err != nil {
 		return 0, err
@@ -62,8 +71,17 @@ func (w *Writer) Stage(ctx context.Context, t *scd.Target, in sink.Copy) (int64,
 	if from.err != nil {
 		return 0, from.err // the stream's own error, before what the server says of its end
 	}
+	if err == nil && keyed && len(sh.keys) > 0 {
+		err = s.exec(ctx, fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (%s)", stage, each(len(sh.keys), ", ", func(i int) string { return stageColumn(sh.keys[i]) })))
+	}
 	if err == nil {
-		err = s.exec(ctx, "ANALYZE "+stage+"; COMMIT")
+		err = s.exec(ctx, "ANALYZE "+stage)
+	}
+	if err == nil { // a successor has not seen the stage yet: it would be left behind
+		err = w.fence(ctx, s, epoch)
+	}
+	if err == nil {
+		err = s.exec(ctx, "COMMIT")
 	}
 	if err != nil {
 		return 0, w.explain(ctx, err, "copy into the stage of", sh)
@@ -93,13 +111,22 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	if err = sh.ensureKey(ctx, s, w); err != nil {
 		return done, err
 	}
-	if err = w.fence(ctx, s, epoch); err != nil {
-		return done, err
+	stage, notes := w.resyncStage(sh), ""
+	if r.Noted {
+		notes = w.resyncNotes(sh)
+		if err = s.exec(ctx, "ANALYZE "+notes); err != nil {
+			return done, err
+		}
 	}
-	stage := w.resyncStage(sh)
-	steps := sh.replaceSQL(stage)
+	part := r.Part != nil
+	if part {
+		if err = w.stageGone(ctx, s, sh, r.Part.Gone); err != nil {
+			return done, err
+		}
+	}
+	steps := sh.replaceSQL(stage, notes, part)
 	if sh.target.Kind == scd.Type2 {
-		steps = sh.replaceVersionsSQL(stage, literal(string(appendInstant(nil, r.At.UnixMicro()))))
+		steps = sh.replaceVersionsSQL(stage, notes, literal(string(appendInstant(nil, r.At.UnixMicro()))), part)
 	}
 	for _, step := range steps {
 		result := s.conn.ExecParams(ctx, step.sql, nil, nil, nil, nil).Read()
@@ -118,20 +145,55 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 			done.Written += n
 		}
 	}
+	if err = w.fence(ctx, s, epoch); err != nil { // it locks the mark's row: at last, because batches may run beside this
+		return done, err
+	}
+	if r.Ahead {
+		return done, s.exec(ctx, "COMMIT")
+	}
 	if err = saveTable(ctx, s, w.cfg.Pipeline, r.Done); err != nil {
 		return done, err
 	}
-	if g := r.Gap; g != nil {
+	if g := r.Gap; r.Records(done) {
 		if _, err = s.query(ctx, "INSERT INTO _tailrace.gaps VALUES ($1, $2, $3, $4, $5, $6, now())",
 			w.cfg.Pipeline, g.Target.Schema, g.Target.Table, g.From, g.To, g.Reason); err != nil {
 			return done, err
 		}
 	}
-	if err = s.exec(ctx, "DROP TABLE "+stage+"; SET LOCAL synchronous_commit = local"); err != nil {
+	if err = s.exec(ctx, "DROP TABLE "+stage+"; DROP TABLE IF EXISTS "+w.resyncNotes(sh)+"; SET LOCAL synchronous_commit = local"); err != nil {
 		return done, err
 	}
 	fault.KillPoint("target replaced")
 	return done, s.exec(ctx, "COMMIT")
+}
+
+// stageGone fills goneTable.
+func (w *Writer) stageGone(ctx context.Context, s *session, sh *shape, gone []change.Row) error {
+	if len(sh.keys) == 0 {
+		return fault.Corrupted("table %s has no key by which a part of it could be replaced", sh.target.Name)
+	}
+	if err := s.exec(ctx, sh.createGoneSQL()); err != nil {
+		return err
+	}
+	f := w.canonicalForm(sh.target)
+	var values []change.Value
+	stream := newCopyStream(bool(f), func() (fields []change.Value, ok bool, err error) {
+		if len(gone) == 0 {
+			return nil, false, nil
+		}
+		if values, err = gone[0].Values(values, len(sh.keys)); err != nil {
+			return nil, false, torn(sh, err)
+		}
+		gone = gone[1:]
+		return values, true, nil
+	})
+	if _, err := s.conn.CopyFrom(ctx, stream, copyInto(goneTable, sh.stageKeys(), bool(f))); err != nil {
+		if stream.err != nil && fault.KindOf(stream.err) == fault.Corrupt {
+			return stream.err
+		}
+		return err
+	}
+	return s.exec(ctx, "ANALYZE "+goneTable)
 }
 
 // Unstage implements sink.Resyncs.

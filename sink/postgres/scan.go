@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"tailrace/internal/change"
+	"tailrace/internal/change/rowsum"
 	"tailrace/internal/fault"
 	"tailrace/scd"
 	"tailrace/sink"
@@ -62,15 +63,12 @@ func (w *Writer) Canonical(t *scd.Target, row change.Row, dst []byte) (out []byt
 
 // Scan reads a target's rows, of a type 2 target the open versions.
 func (w *Writer) Scan(ctx context.Context, t *scd.Target, fn func(key, row []byte) error) error {
-	s, err := w.connect(ctx, "")
-	if err != nil {
-		return err
-	}
-	defer s.close(ctx) // also what ends a scan that fn has stopped
-	return w.scan(ctx, s, t, fn)
+	// The end of the session is also what ends a scan that fn has stopped.
+	return w.onSession(ctx, func(s *session) error { return w.scan(ctx, s, t, nil, fn) })
 }
 
-func (w *Writer) scan(ctx context.Context, s *session, t *scd.Target, fn func(key, row []byte) error) error {
+// scan reads a target's rows, or part of them.
+func (w *Writer) scan(ctx context.Context, s *session, t *scd.Target, part *rowsum.Part, fn func(key, row []byte) error) error {
 	name := w.qualified(t.Name)
 	var list []string
 	keys := 0
@@ -85,8 +83,15 @@ func (w *Writer) scan(ctx context.Context, s *session, t *scd.Target, fn func(ke
 		}
 	}
 	sql := fmt.Sprintf("SELECT %s FROM %s", strings.Join(list, ", "), qualifiedName(name))
+	var where []string
 	if t.Kind == scd.Type2 {
-		sql += fmt.Sprintf(" WHERE %s IS NULL", endColumn)
+		where = append(where, endColumn+" IS NULL")
+	}
+	if part != nil {
+		where = append(where, part.Condition(summed(t)))
+	}
+	if len(where) > 0 {
+		sql += " WHERE " + strings.Join(where, " AND ")
 	}
 	f := w.canonicalForm(t)
 	state := change.AsText

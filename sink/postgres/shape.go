@@ -21,6 +21,7 @@ type shape struct {
 	uniques        []string // unique indexes beside the key's
 	keyed          bool     // a unique index on the key can be used (type 2: on key and start)
 	stage          *stage   // nil until needed
+	restored       bool     // in this batch: see sink.TargetRounds.Restored
 	record         string   // name of the record of an open source transaction; "" without one
 	start          column   // type 2: the start, and the end, which has its type
 	records        string   // quoted name of the table of what a sequenced target remembers

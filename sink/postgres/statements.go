@@ -7,11 +7,13 @@ type which int
 const (
 	rowUpsert which = iota
 	rowPatch
+	rowPatchIfThere
 	rowDelete
 	keysDelete
 	rowStep
 	rowBegin
 	moveFill
+	moveUnfilled
 	moveInsert
 	insertStaged
 	upsertStaged
@@ -37,6 +39,8 @@ func (sh *shape) make(n which) string {
 		return sh.upsertRowSQL()
 	case rowPatch:
 		return sh.patchRowSQL()
+	case rowPatchIfThere:
+		return sh.patchIfThereSQL()
 	case rowDelete:
 		return sh.deleteKeySQL()
 	case keysDelete:
@@ -47,6 +51,8 @@ func (sh *shape) make(n which) string {
 		return sh.beginVersionSQL()
 	case moveFill:
 		return sh.fillStageSQL(groupMove)
+	case moveUnfilled:
+		return sh.unfilledSQL(groupMove)
 	case moveInsert:
 		return sh.upsertStageSQL(groupMove, true)
 	case insertStaged:

@@ -105,7 +105,11 @@ func (a *applier) round1(ctx context.Context, sh *shape, f form, r *scd.Round) e
 		return err
 	}
 	if stagePatches {
-		return a.push(ctx, sh.sql(patchStaged), nil, asText, job{doing: "patch rows of", sh: sh, rows: int64(len(r.Patches))})
+		there := int64(len(r.Patches))
+		if sh.restored {
+			there = -1
+		}
+		return a.push(ctx, sh.sql(patchStaged), nil, asText, job{doing: "patch rows of", sh: sh, rows: there})
 	}
 	return a.pushPatches(ctx, sh, f, r.Patches)
 }
@@ -206,7 +210,14 @@ func (a *applier) replaceAll(ctx context.Context, sh *shape, f form, r *scd.Roun
 			gapped--
 		}
 	}
-	if err := a.push(ctx, sh.sql(moveFill), nil, asText, job{doing: "apply to", sh: sh, rows: int64(gapped)}); err != nil {
+	filled := int64(gapped)
+	if sh.restored {
+		filled = -1
+		if err := a.push(ctx, sh.sql(moveUnfilled), nil, asText, job{doing: "apply to", sh: sh, rows: -1}); err != nil {
+			return err
+		}
+	}
+	if err := a.push(ctx, sh.sql(moveFill), nil, asText, job{doing: "apply to", sh: sh, rows: filled}); err != nil {
 		return err
 	}
 	if err := a.deletes(ctx, sh, f, r); err != nil {

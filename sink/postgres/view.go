@@ -28,7 +28,7 @@ func (w *Writer) View(ctx context.Context) (sink.View, error) {
 }
 
 func (v view) Scan(ctx context.Context, t *scd.Target, fn func(key, row []byte) error) error {
-	return v.w.scan(ctx, v.s, t, fn)
+	return v.w.scan(ctx, v.s, t, nil, fn)
 }
 
 func (v view) Invariants(ctx context.Context, t *scd.Target) ([]string, error) {

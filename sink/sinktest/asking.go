@@ -127,6 +127,14 @@ func requestsAreTakenOnce(t *testing.T, h Harness) {
 	take()
 	state(a, sink.Taken)
 	state(b, sink.Withdrawn)
+	check(book.Report(t.Context(), a, "half"))
+	if got := state(a, sink.Taken); got.Text != "half" {
+		t.Errorf("of a request that is half done is told %+v", got)
+	}
+	check(book.Report(t.Context(), b, "withdrawn"))
+	if got := state(b, sink.Withdrawn); got.Text != "" {
+		t.Errorf("of a request that was withdrawn is told %+v", got)
+	}
 	if was, err := desk.Withdraw(t.Context(), a); err != nil || was {
 		t.Fatalf("a taken request was withdrawn: %t %v", was, err)
 	}
@@ -138,13 +146,16 @@ func requestsAreTakenOnce(t *testing.T, h Harness) {
 	// The next owner settles what is left.
 	d := ask("again")
 	take(d)
+	check(book.Report(t.Context(), d, "half"))
 	check(w.Close(t.Context()))
 	w = h.Open(t)
 	book = w.(sink.Requests)
 	own(t, w)
 	check(book.Unfinished(t.Context(), func(kind string) bool { return kind == "again" }))
 	state(c, sink.Failed)
-	state(d, sink.Asked)
+	if got := state(d, sink.Asked); got.Text != "" {
+		t.Errorf("a request that is asked again tells of %+v", got)
+	}
 	take(d)
 	check(book.Finish(t.Context(), d, sink.Answer{State: sink.Done, Text: "yes"}))
 	if got := state(d, sink.Done); got.Text != "yes" {

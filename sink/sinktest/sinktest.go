@@ -4,7 +4,7 @@
 //	func TestContract(t *testing.T) { sinktest.Run(t, openHarness) }
 //
 // Each test gets a destination of its own. What a test expects comes from the
-// documentation of sink.Writer, sink.Parts, sink.Memory, scd.Round and scd.Step alone; model.go
+// documentation of sink.Writer, sink.Parts, sink.Resyncs, sink.Memory, scd.Round and scd.Step alone; model.go
 // restates those rules row by row, and the property tests compare a destination with
 // it after random work. Sequenced targets are driven through their real lane, and
 // compared with the oracle of internal/sim. Random tests print their seed; TAILRACE_TEST_SEED repeats one.
@@ -83,6 +83,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"plan", planTests},
 		{"load", loadTests},
 		{"parts", partsTests},
+		{"resync", resyncTests},
 		{"type 1", type1Tests},
 		{"type 2", type2Tests},
 		{"pieces", pieceTests},
@@ -90,6 +91,8 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"inspection", inspectionTests},
 		{"model", modelTests},
 		{"memory", memoryTests},
+		{"stages", stageTests},
+		{"noted", notedTests},
 		{"upkeep", upkeepTests},
 		{"sequenced", sequencedTests},
 		{"histories", historyTests},

@@ -286,6 +286,65 @@ var type1Tests = []test{
 		}
 	})},
 
+	{"in a restored target a patch of a missing row is left out, and the rest is done", nil, inBothForms(func(t *testing.T, h Harness, f form) {
+		r := begin(t, h)
+		tt := r.create(people(h, f))
+		r.load(tt, f, false, cells{1, "one", 1}, cells{2, "two", 2}, cells{3, "three", 3})
+		restored := func(rounds ...round) {
+			t.Helper()
+			part := tt.part(f, rounds...)
+			part.Restored = true
+			if err := r.w.Apply(r.ctx, r.batch(part)); err != nil {
+				t.Fatalf("Apply: %v", err)
+			}
+		}
+		restored(round{
+			deletes: []cells{{50}}, inserts: []cells{{1, "again", 10}},
+			upserts: []cells{{4, "four", 4}}, patches: []cells{{2, absent{}, 20}, {60, absent{}, 60}, {61, "x", absent{}}},
+		})
+		r.expect(tt, "1|again|10", "2|two|20", "3|three|3", "4|four|4")
+		restored(round{patches: []cells{{70, absent{}, 70}}})
+		restored(round{truncate: true, inserts: []cells{{5, "five", 5}}}, round{patches: []cells{{1, absent{}, 1}, {5, absent{}, 55}}})
+		r.expect(tt, "5|five|55")
+		// Many at once, and as the pieces of one transaction.
+		rd, want := round{}, []string{"5|five|55"}
+		for i := 1000; i < 2000; i++ {
+			rd.inserts = append(rd.inserts, cells{i, "in", i})
+			rd.patches = append(rd.patches, cells{i + 1000, absent{}, i})
+			want = append(want, fmt.Sprintf("%d|in|%d", i, i))
+		}
+		restored(rd)
+		r.expect(tt, want...)
+		for i, rd := range []round{{truncate: true, inserts: []cells{{5, "five", 5}}}, {patches: []cells{{1000, absent{}, 1}, {5, absent{}, 6}}}} {
+			part := tt.part(f, rd)
+			part.Restored = true
+			b := r.batch(part)
+			b.First, b.More = i == 0, i == 0
+			if err := r.w.Apply(r.ctx, b); err != nil {
+				t.Fatalf("Apply piece %d: %v", i+1, err)
+			}
+		}
+		r.expect(tt, "5|five|6")
+		// The next batch is as strict as ever.
+		if err := r.w.Apply(r.ctx, r.batch(tt.part(f, round{patches: []cells{{70, absent{}, 1}}}))); fault.KindOf(err) != fault.Corrupt {
+			t.Fatalf("a patch of a missing row: %v, want corrupt", err)
+		}
+	})},
+
+	{"values exchanged under a second unique index, restored", func(f Features) bool { return f.Secondary }, inBothForms(func(t *testing.T, h Harness, f form) {
+		r := begin(t, h)
+		tt := r.create(people(h, f))
+		r.load(tt, f, false, cells{1, "x", 1}, cells{2, "y", 2})
+		h.Exec(t, "CREATE UNIQUE INDEX "+quote("one_"+f.String())+" ON "+sqlName(tt.Name)+" (name)")
+		r.reopen()
+		part := tt.part(f, round{patches: []cells{{1, "y", absent{}}, {2, "x", absent{}}, {9, "z", absent{}}}})
+		part.Restored = true
+		if err := r.w.Apply(r.ctx, r.batch(part)); err != nil {
+			t.Fatalf("Apply: %v", err)
+		}
+		r.expect(tt, "1|y|1", "2|x|2")
+	})},
+
 	{"a row image of the wrong width is corrupt", nil, func(t *testing.T, h Harness) {
 		r := begin(t, h)
 		tt := r.create(people(h, text))

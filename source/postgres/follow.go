@@ -104,6 +104,16 @@ func (s *Source) follow(ctx context.Context, from change.Position, streaming boo
 	if err != nil {
 		return from, false, err
 	}
+	f := s.newFollower(conn, paced, spooled, timeout, from, o, out)
+	sent, err := f.follow(ctx)
+	if !sent {
+		return from, false, err
+	}
+	return change.LSN(f.received.Load()), streaming && f.cannotStream(), s.explainStream(ctx, err)
+}
+
+// newFollower makes the reader of a stream that has begun. paced and spooled may be nil.
+func (s *Source) newFollower(conn net.Conn, paced *pacedConn, spooled *spool.Spool, timeout time.Duration, from change.Position, o source.FollowOptions, out func(context.Context, *change.Segment) error) *follower {
 	f := &follower{source: s, conn: conn, window: newWindow(conn), out: out,
 		layouts: layouts{known: map[uint32]*layout{}, names: map[uint32]string{}},
 		streams: streams{spool: spooled, told: o.Spooled},
@@ -118,18 +128,23 @@ func (s *Source) follow(ctx context.Context, from change.Position, streaming boo
 	f.received.Store(from.Offset)
 	f.status = &status{conn: conn, received: &f.received, confirmed: &s.confirmed, moved: s.confirmNow,
 		asked: make(chan struct{}, 1), every: statusEvery(timeout)}
+	return f
+}
 
+// follow reads until ctx ends or an error, and takes leave. sent is false if the status
+// could not be sent: how far the stream was taken does not count then.
+func (f *follower) follow(ctx context.Context) (sent bool, err error) {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() {
 		err := f.status.run(stop)
 		if err != nil {
-			conn.Close() // the reader must not wait for what cannot come
+			f.conn.Close() // the reader must not wait for what cannot come
 		}
 		stopped <- err
 	}()
 	interrupted := make(chan struct{})
 	interrupt := context.AfterFunc(ctx, func() {
-		conn.SetReadDeadline(time.Unix(1, 0))
+		f.conn.SetReadDeadline(time.Unix(1, 0))
 		close(interrupted)
 	})
 	err = f.run(ctx)
@@ -138,11 +153,11 @@ func (s *Source) follow(ctx context.Context, from change.Position, streaming boo
 	}
 	close(stop)
 	if e := <-stopped; e != nil {
-		conn.Close()
-		return from, false, fmt.Errorf("send the status: %w", e)
+		f.conn.Close()
+		return false, fmt.Errorf("send the status: %w", e)
 	}
 	f.farewell()
-	return change.LSN(f.received.Load()), streaming && f.cannotStream(), s.explainStream(ctx, err)
+	return true, err
 }
 
 // checkSlot refuses a slot that cannot give everything from the position on, and
@@ -204,13 +219,20 @@ func (s *Source) startReplication(ctx context.Context, from change.Position, str
 	if err != nil {
 		return nil, nil, 0, err
 	}
+	conn, timeout, err := s.readLog(ctx, pg, s.names.slot, from, streaming, binary)
+	return conn, paced, timeout, err
+}
+
+// readLog has a session of the replication protocol read a slot, and takes its socket
+// over. On an error the session is closed.
+func (s *Source) readLog(ctx context.Context, pg *pgconn.PgConn, slot string, from change.Position, streaming, binary bool) (net.Conn, time.Duration, error) {
 	result, err := pg.Exec(ctx, "SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'").ReadAll()
 	if err == nil && (len(result) != 1 || len(result[0].Rows) != 1) {
 		err = errors.New("no such setting")
 	}
 	if err != nil {
 		closeSoon(pg)
-		return nil, nil, 0, fmt.Errorf("read wal_sender_timeout: %w", err)
+		return nil, 0, fmt.Errorf("read wal_sender_timeout: %w", err)
 	}
 	ms, err := strconv.Atoi(string(result[0].Rows[0][0]))
 	if err == nil {
@@ -218,20 +240,20 @@ func (s *Source) startReplication(ctx context.Context, from change.Position, str
 	}
 	if err != nil {
 		closeSoon(pg)
-		return nil, nil, 0, fmt.Errorf("read wal_sender_timeout: %w", err)
+		return nil, 0, fmt.Errorf("read wal_sender_timeout: %w", err)
 	}
 	// Taken over while idle, the driver holds no byte of ours back.
 	hijacked, err := pg.Hijack()
 	if err != nil {
 		closeSoon(pg)
-		return nil, nil, 0, fmt.Errorf("take over the connection: %w", err)
+		return nil, 0, fmt.Errorf("take over the connection: %w", err)
 	}
 	protocol := "proto_version '1'"
 	if streaming {
 		protocol = "proto_version '2', streaming 'on'"
 	}
 	command := fmt.Sprintf("START_REPLICATION SLOT %s LOGICAL %s (%s, publication_names %s",
-		ident(s.names.slot), from, protocol, literal(publicationList(s.names.publications())))
+		ident(slot), from, protocol, literal(publicationList(s.names.publications())))
 	if binary {
 		command += ", binary 'true'"
 	}
@@ -242,9 +264,9 @@ func (s *Source) startReplication(ctx context.Context, from change.Position, str
 	}
 	if err != nil {
 		hijacked.Conn.Close()
-		return nil, nil, 0, fmt.Errorf("start replication: %w", err)
+		return nil, 0, fmt.Errorf("start replication: %w", err)
 	}
-	return hijacked.Conn, paced, time.Duration(ms) * time.Millisecond, nil
+	return hijacked.Conn, time.Duration(ms) * time.Millisecond, nil
 }
 
 // explainStream gives the server's errors in the stream their remedies.

@@ -24,6 +24,9 @@ const nameLimit = 63
 
 const appendSuffix = "_append"
 
+// temporaryPrefix begins the names of the slots of snapshots; the rest is random.
+const temporaryPrefix = "tailrace_tmp_"
+
 func nameAll(cfg Config) names {
 	base := derive(cfg.Pipeline, nameLimit-len(appendSuffix))
 	n := names{slot: base, ownSlot: true, main: base, appendix: base + appendSuffix, ownPubs: true}

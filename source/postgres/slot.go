@@ -91,6 +91,13 @@ FROM pg_replication_slots WHERE slot_name = $1`, r.Name).Scan(&r.database, &kind
 	return r, nil
 }
 
+// besideSQL finds what is kept for our snapshots: each has a temporary slot, which belongs
+// to the session that made it.
+const besideSQL = `
+SELECT coalesce(max(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, s.restart_lsn)), 0)::bigint
+FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid
+WHERE s.temporary AND starts_with(s.slot_name, $1) AND a.application_name = $2`
+
 // refusal names what is wrong with the live slot; nil if it can be followed.
 func (r slotRow) refusal() error {
 	dropIt := fmt.Sprintf("SELECT pg_drop_replication_slot(%s)", literal(r.Name))
@@ -141,6 +148,9 @@ SELECT pg_is_in_recovery(), (SELECT system_identifier::text FROM pg_control_syst
 			return err
 		}
 		st.Slot = slot.SlotState
+		if err := conn.QueryRow(ctx, besideSQL, temporaryPrefix, s.cfg.AppName).Scan(&st.Beside); err != nil {
+			return fmt.Errorf("look for slots of copies: %w", err)
+		}
 		have, err := readPublications(ctx, conn, s.names.publications())
 		if err != nil {
 			return err

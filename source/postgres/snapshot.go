@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ import (
 type snapshot struct {
 	source   *Source
 	holder   *pgconn.PgConn
+	slot     string
 	name     string
 	position change.Position
 	clock    time.Time
@@ -66,9 +68,13 @@ func (s *Source) Begin(ctx context.Context) (source.Snapshot, error) {
 
 // Snapshot implements source.Source.
 func (s *Source) Snapshot(ctx context.Context) (source.Snapshot, error) {
+	return s.export(ctx, temporarySlot(), true)
+}
+
+func temporarySlot() string {
 	var b [6]byte
 	rand.Read(b[:])
-	return s.export(ctx, "tailrace_tmp_"+hex.EncodeToString(b[:]), true)
+	return temporaryPrefix + hex.EncodeToString(b[:])
 }
 
 // export makes a slot and holds its snapshot.
@@ -100,7 +106,7 @@ func (s *Source) export(ctx context.Context, slot string, temporary bool) (_ *sn
 		return nil, fault.Corrupted("slot %s begins at no position: %v", slot, err)
 	}
 	s.log.Info("made a slot", "slot", slot, "position", position.String())
-	return &snapshot{source: s, holder: holder, name: made.SnapshotName, position: position, clock: clock}, nil
+	return &snapshot{source: s, holder: holder, slot: slot, name: made.SnapshotName, position: position, clock: clock}, nil
 }
 
 func readClock(ctx context.Context, conn *pgconn.PgConn) (time.Time, error) {
@@ -189,18 +195,25 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 	}
 	out := &meter{w: w}
 	tag, err := conn.CopyTo(ctx, out, copyStatement(r, t))
-	switch {
-	case out.failed != nil:
+	if out.failed != nil {
 		return 0, out.failed
-	case isState(err, "42501") && strings.Contains(err.Error(), "row"):
-		return 0, fault.Refuse(fmt.Sprintf("ALTER ROLE %s BYPASSRLS", ident(n.source.conn.User)), "row-level security would hide rows: %v", err)
-	case isState(err, "42501"):
-		return 0, fault.Refuse("GRANT SELECT ON "+qualified(r.Table.Name)+" TO "+ident(n.source.conn.User), "%v", err)
-	case err != nil:
-		return 0, err
+	}
+	if err != nil {
+		return 0, n.explainRead(r.Table, err)
 	}
 	_, err = conn.Exec(ctx, "COMMIT").ReadAll()
 	return tag.RowsAffected(), err
+}
+
+// explainRead gives what a role may not read its remedy.
+func (n *snapshot) explainRead(t *change.Table, err error) error {
+	switch {
+	case isState(err, "42501") && strings.Contains(err.Error(), "row"):
+		return fault.Refuse(fmt.Sprintf("ALTER ROLE %s BYPASSRLS", ident(n.source.conn.User)), "row-level security would hide rows: %v", err)
+	case isState(err, "42501"):
+		return fault.Refuse("GRANT SELECT ON "+qualified(t.Name)+" TO "+ident(n.source.conn.User), "%v", err)
+	}
+	return err
 }
 
 // meter remembers the writer's own error, which the driver's hides.
@@ -293,16 +306,13 @@ func (n *snapshot) rowFilter(ctx context.Context, conn *pgconn.PgConn, t *change
 // copyStatement writes the COPY. The rows of a table with heirs are its own only,
 // as in the log; a partitioned table's are those of its partitions.
 func copyStatement(r source.CopyRequest, t pinnedTable) string {
-	columns := make([]string, len(r.Columns))
-	for i, c := range r.Columns {
-		columns[i] = ident(c)
-	}
+	columns := idents(r.Columns)
 	list := strings.Join(columns, ", ")
 	format := ""
 	if r.Binary {
 		format = " (FORMAT binary)"
 	}
-	if t.kind == "r" && t.filter == "" && r.StartAt == nil && r.Range == nil && len(columns) > 0 {
+	if t.kind == "r" && t.filter == "" && r.StartAt == nil && r.Range == nil && r.Keys == nil && r.Part == nil && len(columns) > 0 {
 		return "COPY " + qualified(r.Table.Name) + " (" + list + ") TO STDOUT" + format
 	}
 	if r.StartAt != nil {
@@ -315,22 +325,63 @@ func copyStatement(r source.CopyRequest, t pinnedTable) string {
 		}
 		list += "timestamptz " + literal(start) + ", NULL::timestamptz"
 	}
-	from, where := qualified(r.Table.Name), ""
+	var where []string
 	if t.filter != "" {
-		where = " WHERE (" + t.filter + ")"
+		where = append(where, "("+t.filter+")")
 	}
-	switch {
-	case r.Range != nil:
+	from := t.rows(r.Table.Name)
+	if r.Range != nil {
 		from = "ONLY " + qualified(r.Range.Leaf)
-		if within := bounds(r.Range); within != "" && where != "" {
-			where += " AND " + within
-		} else if within != "" {
-			where = " WHERE " + within
+		if within := bounds(r.Range); within != "" {
+			where = append(where, within)
 		}
-	case t.kind == "r":
-		from = "ONLY " + from
 	}
-	return "COPY (SELECT " + list + " FROM " + from + where + ") TO STDOUT" + format
+	if r.Keys != nil {
+		where = append(where, keyCondition(r.KeyColumns, r.Keys))
+	}
+	if r.Part != nil {
+		where = append(where, r.Part.Condition(columns, idents(r.KeyColumns)))
+	}
+	if len(where) > 0 {
+		from += " WHERE " + strings.Join(where, " AND ")
+	}
+	return "COPY (SELECT " + list + " FROM " + from + ") TO STDOUT" + format
+}
+
+// rows is the table as the log sees it.
+func (t pinnedTable) rows(name change.Name) string {
+	if t.kind == "r" {
+		return "ONLY " + qualified(name)
+	}
+	return qualified(name)
+}
+
+// keyCondition looks for rows with one of the keys. The constants take the columns'
+// types, so that an index finds them.
+func keyCondition(columns []string, keys [][]*string) string {
+	if len(keys) == 0 {
+		return "false"
+	}
+	if len(columns) == 1 && !slices.ContainsFunc(keys, func(k []*string) bool { return k[0] == nil }) {
+		list := make([]string, len(keys))
+		for i, k := range keys {
+			list[i] = literal(*k[0])
+		}
+		return ident(columns[0]) + " IN (" + strings.Join(list, ", ") + ")"
+	}
+	list := make([]string, len(keys))
+	for i, k := range keys {
+		parts := make([]string, len(columns))
+		for c, name := range columns {
+			if k[c] == nil {
+				parts[c] = ident(name) + " IS NULL"
+			} else {
+				parts[c] = ident(name) + " = " + literal(*k[c])
+			}
+		}
+		list[i] = strings.Join(parts, " AND ")
+	}
+	return "(" + strings.Join(list, " OR ") + ")"
 }
 
 // session takes an idle session or opens one.

@@ -146,6 +146,42 @@ func TestSnapshotIsOneMomentWhileWritersRun(t *testing.T) {
 	})
 }
 
+// Rows are found by their keys' texts, whatever they hold; of an inheritance parent its
+// own only.
+func TestRowsOfKeysAreCopied(t *testing.T) {
+	server := dbtest.Postgres(t)
+	f := bare(t, server,
+		`CREATE TABLE one ("k " text PRIMARY KEY, v int)`, `INSERT INTO one VALUES ('a', 1), ('it''s', 2), ('back\', 3), ('', 4), ('other', 5)`,
+		"CREATE TABLE nulls (a int, b text, v int)", "INSERT INTO nulls VALUES (1, NULL, 1), (1, 'x', 2), (NULL, NULL, 3), (2, 'x', 4)",
+		"CREATE TABLE parent (id int PRIMARY KEY, v int)", "CREATE TABLE child () INHERITS (parent)", "INSERT INTO parent VALUES (1, 1)", "INSERT INTO child VALUES (1, 2)")
+	snap := f.takeSnapshot()
+	of := func(texts ...string) (key []*string) {
+		for i := range texts {
+			if texts[i] == "NULL" {
+				key = append(key, nil)
+			} else {
+				key = append(key, &texts[i])
+			}
+		}
+		return key
+	}
+	for _, c := range []struct {
+		table   string
+		columns []string
+		keys    [][]*string
+		want    string
+	}{
+		{"one", []string{"k "}, [][]*string{of("it's"), of("back\\"), of(""), of("nobody")}, "2\n3\n4\n"},
+		{"one", []string{"k "}, [][]*string{}, ""},
+		{"nulls", []string{"a", "b"}, [][]*string{of("1", "NULL"), of("NULL", "NULL"), of("2", "x"), of("2", "y")}, "1\n3\n4\n"},
+		{"nulls", []string{"a"}, [][]*string{of("NULL"), of("2")}, "3\n4\n"},
+		{"parent", []string{"id"}, [][]*string{of("1")}, "1\n"},
+	} {
+		rel := f.relation(c.table)
+		wantText(t, fmt.Sprint(c.table, c.columns), copyText(t, snap, source.CopyRequest{Table: rel.Table, Columns: []string{"v"}, KeyColumns: c.columns, Keys: c.keys}), c.want)
+	}
+}
+
 func TestCopyIsWhatTheLogWouldSend(t *testing.T) {
 	everyServer(t, func(t *testing.T, server *dbtest.Server) {
 		f := bare(t, server,

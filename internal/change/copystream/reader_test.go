@@ -69,3 +69,55 @@ func FuzzReader(f *testing.F) {
 		all(copystream.NewReader(bytes.NewReader(b), binary, 1), 1)
 	})
 }
+
+// What the Writer writes the Reader reads, whatever the values hold.
+func TestWrittenRowsAreRead(t *testing.T) {
+	values := []string{"", "\\N", "\\.", "a\tb\nc\rd\\e\\", "\x00\x01\xff", "\b\f\v", strings.Repeat("long ", 50_000)}
+	for _, form := range []change.State{change.AsText, change.Binary} {
+		for _, columns := range []int{1, 3} {
+			var rows []change.Row
+			for i := range values {
+				row := change.Row{}
+				for c := range columns {
+					v := change.Value{State: form, Data: []byte(values[(i+c)%len(values)])}
+					if c == 1 && i%2 == 0 {
+						v = change.Value{State: change.Null}
+					}
+					row = row.Append(v)
+				}
+				rows = append(rows, row)
+			}
+			for _, some := range [][]change.Row{nil, rows} {
+				var b bytes.Buffer
+				w := copystream.NewWriter(&b, form == change.Binary)
+				for _, row := range some {
+					if err := w.Row(row, columns); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := w.End(); err != nil {
+					t.Fatal(err)
+				}
+				got, err := all(copystream.NewReader(&b, form == change.Binary, columns), columns)
+				if err != nil || len(got) != len(some) {
+					t.Fatalf("%d rows of %d, %v", len(got), len(some), err)
+				}
+				for i := range got {
+					again := change.Row{}
+					for _, v := range got[i] {
+						again = again.Append(v)
+					}
+					if !bytes.Equal(again, some[i]) {
+						t.Errorf("row %d in form %q came back as %q", i, form, again)
+					}
+				}
+			}
+		}
+	}
+	w := copystream.NewWriter(io.Discard, true)
+	for _, v := range []change.Value{{State: change.AsText}, {State: change.Absent}} {
+		if err := w.Row(change.Row{}.Append(v), 1); err == nil {
+			t.Errorf("a value in state %q was accepted", v.State)
+		}
+	}
+}

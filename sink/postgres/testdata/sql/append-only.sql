@@ -20,5 +20,5 @@ INSERT INTO "public"."or""ders" ("Total", "select") VALUES ($1::numeric, $2::tex
 DELETE FROM "public"."or""ders"
 
 -- resync
-INSERT INTO "public"."or""ders" ("Total", "select") SELECT s.c1, s.c2 FROM (SELECT c1::numeric AS c1, c2::text AS c2 FROM _tailrace."stage") AS s
+INSERT INTO "public"."or""ders" ("Total", "select") SELECT s.c1, s.c2 FROM (SELECT c1::numeric AS c1, c2::text AS c2 FROM _tailrace."stage" AS t) AS s
 

@@ -74,6 +74,9 @@ UPDATE _tailrace.sequenced SET horizon = greatest(horizon, (SELECT seq FROM d OR
 -- row patch
 WITH u AS (UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($3::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."id" = $1::bigint RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)
 
+-- row patch, restored
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($3::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."id" = $1::bigint
+
 -- row delete
 DELETE FROM "public"."or""ders" AS t WHERE t."id" = $1::bigint
 
@@ -82,6 +85,9 @@ DELETE FROM "public"."or""ders" AS t WHERE t."id" = ANY ($1::bigint[])
 
 -- fill moves
 UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = ANY (ARRAY[s.o1])
+
+-- rows that cannot be filled, restored
+DELETE FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1 AND s.a IS NOT NULL AND NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.o1)
 
 -- insert moves
 INSERT INTO "public"."or""ders" ("id", "Total") SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1

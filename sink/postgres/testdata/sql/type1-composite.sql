@@ -32,6 +32,9 @@ COPY pg_temp."tailrace_stage_1" (g, a, o1, o2, c1, c2, c3) FROM STDIN (FORMAT bi
 -- row patch
 WITH u AS (UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($4::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."at" = $1::text AND t."id" = $3::bigint RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)
 
+-- row patch, restored
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($4::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."at" = $1::text AND t."id" = $3::bigint
+
 -- row delete
 DELETE FROM "public"."or""ders" AS t WHERE t."at" = $1::text AND t."id" = $2::bigint
 
@@ -40,6 +43,9 @@ DELETE FROM "public"."or""ders" AS t USING ROWS FROM (pg_catalog.unnest($1::text
 
 -- fill moves
 UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."at" = ANY (ARRAY[s.o1]) AND t."id" = s.o2
+
+-- rows that cannot be filled, restored
+DELETE FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1 AND s.a IS NOT NULL AND NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.o1 AND t."id" = s.o2)
 
 -- insert moves
 INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1
@@ -57,13 +63,43 @@ UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 
 DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."at" = ANY (ARRAY[s.c1]) AND t."id" = s.c3
 
 -- resync
-DELETE FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage") AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND pg_catalog.record_image_eq(ROW(t."at", t."id"), ROW(s.c1, s.c3)))
+DELETE FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t) AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND pg_catalog.record_image_eq(ROW(t."at", t."id"), ROW(s.c1, s.c3)))
 
 -- resync
-UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage") AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))
+UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t) AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))
 
 -- resync
-INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c3)
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c3)
+
+-- repair
+CREATE TEMPORARY TABLE tailrace_gone (c1 text, c3 bigint) ON COMMIT DROP
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_gone AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND pg_catalog.record_image_eq(ROW(t."at", t."id"), ROW(s.c1, s.c3))
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t) AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND NOT pg_catalog.record_image_eq(ROW(t."at", t."id"), ROW(s.c1, s.c3))
+
+-- repair
+UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t) AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))
+
+-- repair
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c3)
+
+-- note what differs
+INSERT INTO _tailrace."notes" (c1, c3) SELECT s.c1, s.c3 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c3 AND pg_catalog.record_image_eq(ROW(t."at", t."Total", t."id"), ROW(s.c1, s.c2, s.c3)))
+
+-- note what differs
+INSERT INTO _tailrace."notes" (c1, c3) SELECT t."at", t."id" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t) AS s WHERE t."at" = s.c1 AND t."id" = s.c3)
+
+-- resync of what is noted
+DELETE FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::text AND t.c3 = n.c3::bigint)) AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND pg_catalog.record_image_eq(ROW(t."at", t."id"), ROW(s.c1, s.c3))) AND EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t."at" = n.c1::text AND t."id" = n.c3::bigint)
+
+-- resync of what is noted
+UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::text AND t.c3 = n.c3::bigint)) AS s WHERE t."at" = s.c1 AND t."id" = s.c3 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))
+
+-- resync of what is noted
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::text AND t.c3 = n.c3::bigint)) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c3)
 
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "at", "id" HAVING count(*) > 1) AS x

@@ -31,6 +31,9 @@ COPY pg_temp."tailrace_stage_1" (g, a, o1, c1, c2) FROM STDIN (FORMAT binary)
 -- row patch
 WITH u AS (UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($3::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."id" = $1::bigint RETURNING 1) SELECT 1 / (SELECT count(*) FROM u)
 
+-- row patch, restored
+UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit($3::bytea, 1) = 1 THEN t."Total" ELSE $2::numeric END WHERE t."id" = $1::bigint
+
 -- row delete
 DELETE FROM "public"."or""ders" AS t WHERE t."id" = $1::bigint
 
@@ -39,6 +42,9 @@ DELETE FROM "public"."or""ders" AS t WHERE t."id" = ANY ($1::bigint[])
 
 -- fill moves
 UPDATE pg_temp."tailrace_stage_1" AS s SET c2 = CASE WHEN pg_catalog.get_bit(s.a, 1) = 1 THEN t."Total" ELSE s.c2 END FROM "public"."or""ders" AS t WHERE s.g = 1 AND s.a IS NOT NULL AND t."id" = ANY (ARRAY[s.o1])
+
+-- rows that cannot be filled, restored
+DELETE FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1 AND s.a IS NOT NULL AND NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.o1)
 
 -- insert moves
 INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM pg_temp."tailrace_stage_1" AS s WHERE s.g = 1
@@ -56,13 +62,43 @@ UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 
 DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."id" = ANY (ARRAY[s.c1])
 
 -- resync
-DELETE FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage") AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1)))
+DELETE FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1)))
 
 -- resync
-UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage") AS s WHERE t."id" = s.c1 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))
+UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE t."id" = s.c1 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))
 
 -- resync
-INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
+INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
+
+-- repair
+CREATE TEMPORARY TABLE tailrace_gone (c1 bigint) ON COMMIT DROP
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_gone AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1))
+
+-- repair
+DELETE FROM "public"."or""ders" AS t USING (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE t."id" = s.c1 AND NOT pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1))
+
+-- repair
+UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE t."id" = s.c1 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))
+
+-- repair
+INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
+
+-- note what differs
+INSERT INTO _tailrace."notes" (c1) SELECT s.c1 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id", t."Total"), ROW(s.c1, s.c2)))
+
+-- note what differs
+INSERT INTO _tailrace."notes" (c1) SELECT t."id" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE t."id" = s.c1)
+
+-- resync of what is noted
+DELETE FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::bigint)) AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1))) AND EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t."id" = n.c1::bigint)
+
+-- resync of what is noted
+UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::bigint)) AS s WHERE t."id" = s.c1 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))
+
+-- resync of what is noted
+INSERT INTO "public"."or""ders" ("id", "Total") OVERRIDING SYSTEM VALUE SELECT s.c1, s.c2 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::bigint)) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
 
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x

@@ -87,11 +87,42 @@ DELETE FROM "public"."or""ders" AS t USING pg_temp.tailrace_before_0 AS r WHERE 
 UPDATE "public"."or""ders" AS t SET "__END_AT" = r.en, "Total" = r.c2 FROM pg_temp.tailrace_before_0 AS r WHERE t."id" = ANY (ARRAY[r.c1]) AND t."__START_AT" = r.st
 
 -- resync
-SELECT count(*) FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage") AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)))
+SELECT count(*) FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)))
 
 -- resync
-WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same FROM (SELECT false AS x, '2026-01-02 03:04:05+00'::timestamptz AS lo, s.* FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage") AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)))
-UNION ALL SELECT true, '2026-01-02 03:04:05+00'::timestamptz, t."id"::bigint, NULL::numeric FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage") AS s WHERE t."id" = s.c1)) AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same FROM "public"."or""ders" AS t WHERE t."id" = s.c1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same FROM (SELECT false AS x, '2026-01-02 03:04:05+00'::timestamptz AS lo, s.* FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)))
+UNION ALL SELECT true, '2026-01-02 03:04:05+00'::timestamptz, t."id"::bigint, NULL::numeric FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE t."id" = s.c1)) AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same FROM "public"."or""ders" AS t WHERE t."id" = s.c1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+j AS MATERIALIZED (SELECT f.*, coalesce(f.en, f.st) AS b, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS void FROM f),
+ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN NULL ELSE greatest(j.lo, j.b + interval '1 microsecond') END FROM j WHERE t.ctid = j.tid AND j.en IS NULL AND (NOT j.void))
+INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT")
+SELECT j.c1, j.c2, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
+
+-- repair
+CREATE TEMPORARY TABLE tailrace_gone (c1 bigint) ON COMMIT DROP
+
+-- repair
+SELECT count(*) FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND (EXISTS (SELECT FROM pg_temp.tailrace_gone AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1))) OR EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE t."id" = s.c1 AND NOT pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2))))
+
+-- repair
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same FROM (SELECT false AS x, '2026-01-02 03:04:05+00'::timestamptz AS lo, s.* FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)))
+UNION ALL SELECT true, '2026-01-02 03:04:05+00'::timestamptz, t."id"::bigint, NULL::numeric FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND EXISTS (SELECT FROM pg_temp.tailrace_gone AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id"), ROW(s.c1)))) AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same FROM "public"."or""ders" AS t WHERE t."id" = s.c1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
+j AS MATERIALIZED (SELECT f.*, coalesce(f.en, f.st) AS b, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS void FROM f),
+ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN NULL ELSE greatest(j.lo, j.b + interval '1 microsecond') END FROM j WHERE t.ctid = j.tid AND j.en IS NULL AND (NOT j.void))
+INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT")
+SELECT j.c1, j.c2, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
+
+-- note what differs
+INSERT INTO _tailrace."notes" (c1) SELECT s.c1 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."id", t."Total"), ROW(s.c1, s.c2)))
+
+-- note what differs
+INSERT INTO _tailrace."notes" (c1) SELECT t."id" FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t) AS s WHERE t."id" = s.c1)
+
+-- resync of what is noted
+SELECT count(*) FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t."id" = n.c1::bigint) AND NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::bigint)) AS s WHERE t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)))
+
+-- resync of what is noted
+WITH f AS (SELECT s.*, v.tid, v.st, v.en, v.same FROM (SELECT false AS x, '2026-01-02 03:04:05+00'::timestamptz AS lo, s.* FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::bigint)) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t."id" = n.c1::bigint) AND t."id" = s.c1 AND pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)))
+UNION ALL SELECT true, '2026-01-02 03:04:05+00'::timestamptz, t."id"::bigint, NULL::numeric FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL AND EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t."id" = n.c1::bigint) AND NOT EXISTS (SELECT FROM (SELECT c1::bigint AS c1, c2::numeric AS c2 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::bigint)) AS s WHERE t."id" = s.c1)) AS s LEFT JOIN LATERAL (SELECT t.ctid AS tid, t."__START_AT" AS st, t."__END_AT" AS en, pg_catalog.record_image_eq(ROW(t."Total"), ROW(s.c2)) AS same FROM "public"."or""ders" AS t WHERE t."id" = s.c1 ORDER BY t."__START_AT" DESC LIMIT 1) AS v ON true),
 j AS MATERIALIZED (SELECT f.*, coalesce(f.en, f.st) AS b, CASE WHEN f.x THEN NOT (f.tid IS NOT NULL AND f.en IS NULL) ELSE f.tid IS NOT NULL AND f.en IS NULL AND f.same END AS void FROM f),
 ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN NULL ELSE greatest(j.lo, j.b + interval '1 microsecond') END FROM j WHERE t.ctid = j.tid AND j.en IS NULL AND (NOT j.void))
 INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT")
