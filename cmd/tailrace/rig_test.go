@@ -288,7 +288,7 @@ func (r *rig) atTarget(t testing.TB, statements ...string) {
 		return
 	}
 	if r.dest.kind == "mysql" {
-		dbtest.MariaDB(t).Exec(t, path.Base(r.dest.dsn), statements...)
+		dbtest.MariaDB(t).Exec(t, path.Base(r.dest.dsn), append([]string{ansi}, statements...)...)
 		return
 	}
 	r.server.Exec(t, r.dest.dsn, statements...)
