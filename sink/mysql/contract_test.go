@@ -91,7 +91,6 @@ func (h *harness) session(t testing.TB) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.close)
 	if _, err := s.exec(t.Context(), "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'; USE "+quote(h.schema)); err != nil {
 		t.Fatal(err)
 	}

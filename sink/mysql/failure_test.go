@@ -69,6 +69,7 @@ func TestASessionThatIsEndedInABatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := b.session(t)
+	defer s.close()
 	if err := end(t.Context(), s, roleLock(b.w.id, applyRole)); err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +98,7 @@ func TestLocksOfOthersAreTransient(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := b.session(t)
+	defer other.close()
 	for _, sql := range []string{"START TRANSACTION", "UPDATE t SET v = 'theirs' WHERE id = 1"} {
 		if _, err := other.exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
