@@ -40,6 +40,9 @@ func (o Checking) refuse(s *session) error {
 	if !o.Repair {
 		return nil
 	}
+	if err := s.stagesFree(); err != nil {
+		return err
+	}
 	for _, name := range o.Tables {
 		if _, err := s.repairable(name); err != nil {
 			return err
