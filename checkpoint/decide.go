@@ -10,7 +10,9 @@ import (
 // SourceState is what Decide needs to know of the source.
 type SourceState struct {
 	Identity             Identity
-	Keepless             bool // it keeps nothing for us: there is no slot, no head, no publication (files)
+	Keepless             bool            // it keeps nothing for us: there is no slot, no head, no publication (files)
+	Slotless             bool            // the server keeps its log by itself, for a while: there is no slot and no publication
+	Oldest               change.Position // Slotless: where its log begins
 	SlotName             string
 	SlotExists           bool
 	SlotProblem          string // it is not a slot we could read: physical, another database's...
@@ -84,6 +86,14 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 	case s.Head.Before(m.Position):
 		return Decision{}, fault.Refuse("the source was set back; the destination holds transactions it no longer has: "+again,
 			"the source's log ends at %s, before the mark at %s", s.Head, m.Position)
+	case s.Slotless && m.Position.Before(s.Oldest):
+		return Decision{}, fault.Refuse("the changes since the mark cannot be read any more: "+again+"; then have the source keep its log longer (binlog_expire_logs_seconds), or keep tailrace running",
+			"the source's log begins at %s, after the mark at %s: what was in between is purged", s.Oldest, m.Position)
+	case s.Slotless:
+		if m.Phase == Copying {
+			return Decision{Action: ResumeCopy, From: m.Position}, nil
+		}
+		return Decision{Action: Follow, From: m.Position}, nil
 	case !s.SlotExists:
 		return Decision{}, fault.Refuse("the changes since the mark cannot be read any more: "+again,
 			"replication slot %s is missing; the mark is at %s", s.SlotName, m.Position)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/source"
 )
@@ -111,11 +110,12 @@ func (s *session) snapshotFor(work context.Context) (source.Snapshot, error) {
 }
 
 // cut moves the mark exactly to a position.
-func (s *session) cut(stop, work context.Context, at change.Position) error {
+func (s *session) cut(stop, work context.Context, snap source.Snapshot) error {
+	at := snap.Position()
 	if !s.mark.Position.Before(at) {
 		return nil
 	}
-	if s.broken = s.follow(stop, work, at, true); s.broken != nil {
+	if s.broken = s.follow(stop, work, target{position: at, exact: true, resume: resumeOf(snap)}); s.broken != nil {
 		return s.broken
 	}
 	if stop.Err() != nil {

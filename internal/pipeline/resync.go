@@ -82,7 +82,7 @@ func (s *session) resync(stop, work context.Context, name string) (r Resynced, e
 		return r, err
 	}
 	defer s.close("snapshot", snap.Close)
-	if err := s.cut(stop, work, snap.Position()); err != nil {
+	if err := s.cut(stop, work, snap); err != nil {
 		return r, err
 	}
 	r.Position = snap.Position()

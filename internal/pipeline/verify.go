@@ -129,7 +129,7 @@ func (s *session) verification(stop, work context.Context, tables []string) (v *
 	if v.snap, err = s.snapshotFor(work); err != nil {
 		return nil, err
 	}
-	if err = s.cut(stop, work, v.snap.Position()); err != nil {
+	if err = s.cut(stop, work, v.snap); err != nil {
 		return nil, err
 	}
 	if s.mark.Position != v.snap.Position() {
