@@ -153,7 +153,7 @@ func (s *Source) Relations(ctx context.Context) ([]source.Relation, error) {
 	for rows.Next() {
 		var n change.Name
 		var typ, engine string
-		r := source.Relation{Usable: true}
+		r := source.Relation{Usable: true, TextOnly: true}
 		if err := rows.Scan(&n.Schema, &n.Table, &typ, &engine, &r.Rows, &r.Size); err != nil {
 			return nil, fmt.Errorf("list the tables: %w", err)
 		}

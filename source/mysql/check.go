@@ -18,7 +18,7 @@ func (s *Source) Check(ctx context.Context, followed []source.Followed) ([]sourc
 	c := &checker{source: s}
 	f, err := s.readServer(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("check the source: %w", err)
+		return nil, err
 	}
 	c.server(f)
 	for _, look := range []func(context.Context) error{
@@ -27,7 +27,7 @@ func (s *Source) Check(ctx context.Context, followed []source.Followed) ([]sourc
 		func(ctx context.Context) error { return c.cascades(ctx, followed) },
 	} {
 		if err := c.refused(look(ctx)); err != nil {
-			return nil, fmt.Errorf("check the source: %w", err)
+			return nil, err
 		}
 	}
 	c.names(followed)

@@ -133,24 +133,26 @@ const (
 	ZeroDatesText  = "text"  // columns of dates are texts, as the server writes them
 )
 
-func builtIn(k change.Kind, name string, id uint32) change.Type {
-	return change.Type{Kind: k, Name: name, ID: id, BuiltIn: true}
+// pgType is one of PostgreSQL's types. BuiltIn is not set: there is no binary form of
+// values here.
+func pgType(k change.Kind, name string, id uint32) change.Type {
+	return change.Type{Kind: k, Name: name, ID: id}
 }
 
 var (
-	pgInt16     = builtIn(change.Int16, "smallint", 21)
-	pgInt32     = builtIn(change.Int32, "integer", 23)
-	pgInt64     = builtIn(change.Int64, "bigint", 20)
-	pgFloat32   = builtIn(change.Float32, "real", 700)
-	pgFloat64   = builtIn(change.Float64, "double precision", 701)
-	pgText      = builtIn(change.Text, "text", 25)
-	pgBytes     = builtIn(change.Bytes, "bytea", 17)
-	pgDate      = builtIn(change.Date, "date", 1082)
-	pgTimestamp = builtIn(change.Timestamp, "timestamp without time zone", 1114)
-	pgInstant   = builtIn(change.TimestampTZ, "timestamp with time zone", 1184)
-	pgInterval  = builtIn(change.Interval, "interval", 1186)
-	pgUUID      = builtIn(change.UUID, "uuid", 2950)
-	pgJSON      = builtIn(change.JSON, "json", 114)
+	pgInt16     = pgType(change.Int16, "smallint", 21)
+	pgInt32     = pgType(change.Int32, "integer", 23)
+	pgInt64     = pgType(change.Int64, "bigint", 20)
+	pgFloat32   = pgType(change.Float32, "real", 700)
+	pgFloat64   = pgType(change.Float64, "double precision", 701)
+	pgText      = pgType(change.Text, "text", 25)
+	pgBytes     = pgType(change.Bytes, "bytea", 17)
+	pgDate      = pgType(change.Date, "date", 1082)
+	pgTimestamp = pgType(change.Timestamp, "timestamp without time zone", 1114)
+	pgInstant   = pgType(change.TimestampTZ, "timestamp with time zone", 1184)
+	pgInterval  = pgType(change.Interval, "interval", 1186)
+	pgUUID      = pgType(change.UUID, "uuid", 2950)
+	pgJSON      = pgType(change.JSON, "json", 114)
 )
 
 // destinationType is the type, in PostgreSQL's words, that holds every value of d: see
@@ -176,7 +178,7 @@ func (d *definition) destinationType(zeroDates string) change.Type {
 	case decimalKind:
 		return numericType(d.precision, d.scale)
 	case bitKind:
-		return builtIn(change.Other, fmt.Sprintf("bit(%d)", d.precision), 1560)
+		return pgType(change.Other, fmt.Sprintf("bit(%d)", d.precision), 1560)
 	case dateKind, datetimeKind, timestampKind:
 		switch {
 		case zeroDates == ZeroDatesText:
@@ -197,7 +199,7 @@ func (d *definition) destinationType(zeroDates string) change.Type {
 		return pgUUID
 	case textKind:
 		if d.length > 0 {
-			t := builtIn(change.Text, fmt.Sprintf("character varying(%d)", d.length), 1043)
+			t := pgType(change.Text, fmt.Sprintf("character varying(%d)", d.length), 1043)
 			t.Length = d.length
 			return t
 		}
@@ -206,7 +208,7 @@ func (d *definition) destinationType(zeroDates string) change.Type {
 }
 
 func numericType(precision, scale int) change.Type {
-	t := builtIn(change.Numeric, fmt.Sprintf("numeric(%d,%d)", precision, scale), 1700)
+	t := pgType(change.Numeric, fmt.Sprintf("numeric(%d,%d)", precision, scale), 1700)
 	t.Precision, t.Scale = precision, scale
 	return t
 }

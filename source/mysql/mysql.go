@@ -60,6 +60,9 @@ const (
 	// defaultSilence is six heartbeats: a slow network loses none, and a server that is
 	// gone is noticed before anybody asks.
 	defaultSilence = 6 * heartbeat
+	// questionPatience is how long the server may take for a question to its catalogue or
+	// log. A copy has no such limit.
+	questionPatience = 30 * time.Second
 )
 
 // New validates the configuration. It connects to nothing yet.
@@ -89,7 +92,9 @@ func New(cfg Config) (*Source, error) {
 	}
 	s := &Source{cfg: cfg, dsn: prepared(dsn), log: cfg.Logger, silence: defaultSilence,
 		described: map[change.Name]*described{}, tables: map[change.Name]*change.Table{}}
-	connector, err := mysql.NewConnector(s.dsn)
+	questions := s.dsn.Clone()
+	questions.ReadTimeout, questions.WriteTimeout = questionPatience, questionPatience
+	connector, err := mysql.NewConnector(questions)
 	if err != nil {
 		return nil, fault.Badly("source.dsn: its settings do not go together")
 	}
@@ -99,9 +104,15 @@ func New(cfg Config) (*Source, error) {
 	return s, nil
 }
 
-// Database is the database that the connection string names, or empty: the schema whose
-// tables need no name in front.
-func (s *Source) Database() string { return s.dsn.DBName }
+// DatabaseOf is the database that a connection string names, or empty: the source's
+// default schema. New judges the string.
+func DatabaseOf(dsn string) string {
+	c, err := parseDSN(dsn)
+	if err != nil {
+		return ""
+	}
+	return c.DBName
+}
 
 // State implements source.Source.
 func (s *Source) State(ctx context.Context) (source.State, error) {
