@@ -20,6 +20,13 @@ func (s *Source) Check(ctx context.Context, followed []source.Followed) ([]sourc
 	if err != nil {
 		return nil, err
 	}
+	if f.replica {
+		copied := *f // the facts are shared
+		if copied.replica, err = s.receives(ctx, f); err != nil {
+			return nil, err
+		}
+		f = &copied
+	}
 	c.server(f)
 	for _, look := range []func(context.Context) error{
 		c.rights,
@@ -88,8 +95,27 @@ func (c *checker) server(f *server) {
 		c.blocks("SET GLOBAL binlog_legacy_event_pos = ON (and in the server's configuration)", "binlog_legacy_event_pos is off: the log does not say where a transaction ends")
 	}
 	if f.replica {
-		c.warns("if this server is a replica: set log_replica_updates (log_slave_updates) and restart it", "what this server receives as a replica itself is not in its log")
+		c.warns("set log_replica_updates (log_slave_updates) on this server and restart it", "this server is a replica itself, and what it receives is not in its log")
 	}
+}
+
+// receives reports whether the server is a replica of another; of an account that may not
+// ask, the answer is yes.
+func (s *Source) receives(ctx context.Context, f *server) (bool, error) {
+	statement := "SHOW REPLICA STATUS"
+	if f.mariaDB {
+		statement = "SHOW ALL SLAVES STATUS"
+	}
+	rows, err := s.db.QueryContext(ctx, statement)
+	if isCode(err, errPrivilege, errAccessDenied) {
+		return true, nil
+	}
+	if err != nil {
+		return false, s.explain(err, "ask whether the server is a replica")
+	}
+	defer rows.Close()
+	there := rows.Next()
+	return there, s.explain(rows.Err(), "ask whether the server is a replica")
 }
 
 // rights tries what needs them, so that roles and proxies count too.

@@ -24,6 +24,10 @@ import (
 // quietEvery limits marks that are made for quiet points alone.
 const quietEvery = time.Second
 
+// backlogPause is how long more is waited for, where more seemed to be there, before what
+// is complete is handed on all the same.
+const backlogPause = 5 * time.Millisecond
+
 // writePatience is how long the server waits for us to take what it sends, while the
 // destination is slow or a table is copied. Its own default of a minute ends a stream
 // that rests.
@@ -182,12 +186,16 @@ func (f *follower) begin(ctx context.Context, text string) error {
 
 // checkMariaDB compares the GTIDs of the mark with those that the server has at its place.
 func (f *follower) checkMariaDB(ctx context.Context, file string) error {
-	if f.mark.gtids == "" {
-		return nil
-	}
 	now, err := f.source.gtidsAt(ctx, f.source.db, file, f.from.Offset)
 	if err != nil {
 		return err
+	}
+	switch {
+	case now == "": // before the list that stands at the beginning of the file
+		return nil
+	case f.mark.gtids == "":
+		f.mark.gtids = now
+		return nil
 	}
 	a, err1 := parseGTIDs(true, now)
 	b, err2 := parseGTIDs(true, f.mark.gtids)
@@ -250,8 +258,15 @@ func (f *follower) stream(ctx context.Context) error {
 		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
 			d := net.Dialer{Timeout: connectPatience}
 			c, err := d.DialContext(ctx, network, address)
-			if err != nil || conn.Conn != nil { // later ones end the first
-				return c, err
+			if err != nil {
+				return nil, err
+			}
+			// A server that takes connections and says nothing must not hold us.
+			if err := c.SetDeadline(time.Now().Add(connectPatience)); err != nil {
+				return nil, errors.Join(err, c.Close())
+			}
+			if conn.Conn != nil { // later ones end the first
+				return c, nil
 			}
 			conn.Conn = c
 			return conn, nil
@@ -272,7 +287,11 @@ func (f *follower) stream(ctx context.Context) error {
 		syncer.Close()
 		return s.explainStream(err)
 	}
-	conn.started.Store(true)
+	conn.started.Store(true) // each read has its own deadline from now on
+	if err := conn.Conn.SetWriteDeadline(time.Time{}); err != nil {
+		syncer.Close()
+		return fault.Retry(err, "read the log")
+	}
 	interrupt := context.AfterFunc(ctx, func() { conn.Conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer interrupt()
 	_, err = events.GetEvent(ctx) // events go to HandleEvent: only the end comes here
@@ -335,7 +354,7 @@ func (f *follower) idle(backlog bool) (time.Duration, error) {
 	}
 	f.backlog = backlog
 	if backlog && !f.build.full() {
-		return 0, nil
+		return backlogPause, nil
 	}
 	if err := f.handOn(f.quietDue()); err != nil {
 		f.failed = err

@@ -30,7 +30,7 @@ type server struct {
 	metadata  string // binlog_row_metadata; empty: the server has no such thing
 	partial   string // binlog_row_value_options
 	gtidMode  string // MySQL
-	replica   bool   // log_replica_updates is off
+	replica   bool   // log_replica_updates is off: what it receives is not in its log
 	lowerCase int
 	legacyPos string // MariaDB 11.4 and later: binlog_legacy_event_pos
 }
