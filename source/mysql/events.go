@@ -16,10 +16,9 @@ import (
 
 // Events that the library has no name for.
 const (
-	xaPrepareEvent  = 38
-	partialUpdate   = 39
-	payloadEvent    = 40
-	heartbeatEvent2 = 41
+	xaPrepareEvent = 38
+	partialUpdate  = 39
+	payloadEvent   = 40
 )
 
 // Flags of MariaDB's GTID event (log_event.h of its source).

@@ -82,7 +82,6 @@ type gtid struct {
 type group struct {
 	open  bool
 	begun bool // BEGIN was seen: COMMIT, ROLLBACK or XID will come. Otherwise one statement ends it
-	xa    bool // XA START was seen
 }
 
 // savepoint is a place inside the open transaction.

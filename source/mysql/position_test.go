@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -302,6 +303,29 @@ func TestSnapshotIsExactWhileOthersWrite(t *testing.T) {
 		close(stop)
 		writers.Wait()
 	}, dbtest.Dedicated())
+}
+
+// A session of a snapshot that is lost cannot be had again: the copy begins anew.
+func TestCopyWhoseSessionsWereKilledIsRetried(t *testing.T) {
+	onAll(t, func(r *rig) {
+		r.exec("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+		rel := r.relation("t")
+		snap, err := r.source.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer snap.Close(context.Background())
+		for _, id := range r.server.Query(t, "", "SELECT id FROM information_schema.processlist WHERE db = '"+r.database+"'") {
+			r.server.Exec(t, "", "KILL "+id)
+		}
+		time.Sleep(200 * time.Millisecond)
+		for range 5 {
+			_, err := snap.Copy(t.Context(), source.CopyRequest{Table: rel.Table, Columns: []string{"id"}}, io.Discard)
+			if fault.KindOf(err) != fault.Transient {
+				t.Errorf("%v", err)
+			}
+		}
+	})
 }
 
 func TestCheckNamesWhatIsMissing(t *testing.T) {

@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"io"
@@ -263,7 +264,7 @@ func (s *Source) explain(err error, op string, args ...any) error {
 	case err == nil, errors.As(err, &judged), errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &e):
-	case errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, io.EOF), errors.As(err, &n), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, mysql.ErrBusyBuffer):
+	case errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, driver.ErrBadConn), errors.Is(err, mysql.ErrPktSync), errors.Is(err, sql.ErrConnDone), errors.Is(err, io.EOF), errors.As(err, &n), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, mysql.ErrBusyBuffer):
 		return fault.Retry(err, "%s", op)
 	default:
 		return fmt.Errorf("%s: %w", op, err)
@@ -282,7 +283,7 @@ func (s *Source) explain(err error, op string, args ...any) error {
 	case errServerShutdown, errTooManyUsers, errDeadlock, errLockWait, errKilled, errConnectionKilled, errStatementTimeout, errTableChanged:
 		return fault.Retry(e, "%s", op)
 	}
-	return fault.Refuse("", "%s: %v", op, e)
+	return fmt.Errorf("%s: %w", op, e)
 }
 
 // replicationRights are the rights that reading the log needs, beside SELECT.

@@ -96,7 +96,7 @@ func (f *follower) query(raw []byte, h header, before change.Position) error {
 					return err
 				}
 			}
-			f.group.begun, f.group.xa = true, true
+			f.group.begun = true
 			return nil
 		case "END":
 			return nil
