@@ -7,7 +7,8 @@
 //
 // TAILRACE_TEST_PG lists the PostgreSQL installations to test against (folders of
 // programs or major versions, separated by commas); Postgres takes the first,
-// Postgreses all.
+// Postgreses all. TAILRACE_TEST_MYSQL lists MySQL and MariaDB servers to test against
+// beside the MariaDB that MariaDB finds or installs; MySQLs gives all of them.
 package dbtest
 
 import (
@@ -44,7 +45,8 @@ type request struct {
 // kill. It ends with the test.
 func Dedicated() Option { return func(r *request) { r.dedicated = true } }
 
-// Setting asks for a server of the test's own with a setting of postgresql.conf.
+// Setting asks for a server of the test's own with a setting of postgresql.conf, or an
+// option of MariaDB's server program.
 func Setting(name, value string) Option {
 	return func(r *request) {
 		r.dedicated = true
@@ -64,6 +66,7 @@ var shared struct {
 //	func TestMain(m *testing.M) { os.Exit(dbtest.Main(m)) }
 func Main(m *testing.M) int {
 	code := m.Run()
+	closeMy()
 	shared.Lock()
 	defer shared.Unlock()
 	for _, s := range shared.servers {

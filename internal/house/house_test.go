@@ -51,7 +51,7 @@ var drivers = map[string][]string{
 	"github.com/jackc/pgx":             {"source/postgres", "sink/postgres", "internal/dbtest", "cmd", "bench"},
 	"github.com/jackc/pglogrepl":       {"source/postgres"},
 	"github.com/duckdb":                {"sink/duckdb"},
-	"github.com/go-sql-driver":         {"source/mysql", "sink/mysql"},
+	"github.com/go-sql-driver":         {"source/mysql", "sink/mysql", "internal/dbtest"},
 	"github.com/spf13/viper":           {"internal/config"},
 	"github.com/spf13/cobra":           {"cmd"},
 	"github.com/testcontainers":        {"internal/dbtest"},

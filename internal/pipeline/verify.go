@@ -181,7 +181,7 @@ func (v *verification) cutAtSnapshot(stop, work context.Context) (err error) {
 	if v.snap, err = v.snapshotFor(work); err != nil {
 		return err
 	}
-	if err = v.cut(stop, work, v.snap.Position()); err != nil {
+	if err = v.cut(stop, work, placeOf(v.snap)); err != nil {
 		return err
 	}
 	if v.mark.Position != v.snap.Position() {
