@@ -93,9 +93,7 @@ func TestMariaDBSourceIsFollowedThroughKills(t *testing.T) {
 
 		// A table that is dropped is parked, by the log; the others go on.
 		server.Exec(t, database, "DROP TABLE moves", "UPDATE accounts SET balance = 7 WHERE id = 1")
-		if out, code := r.command(t, nil, "run", "--once"); code != 0 {
-			t.Fatalf("run --once exits %d:\n%s", code, tail(out))
-		}
+		r.onceParked(t)
 		if out, code = r.command(t, nil, "status", "--check"); code != 1 || !strings.Contains(out, "parked") {
 			t.Errorf("status --check exits %d:\n%s", code, out)
 		}
