@@ -165,7 +165,7 @@ func matches(d *described, m *replication.TableMapEvent) bool {
 // catalogue that are the same still.
 func (f *follower) fromLog(name change.Name, m *replication.TableMapEvent, now *described) (*described, error) {
 	d := &described{name: name}
-	unsigned, collations := m.UnsignedMap(), m.CollationMap()
+	unsigned, collations := unsignedIn(m), m.CollationMap()
 	enums, sets := m.EnumStrValueMap(), m.SetStrValueMap()
 	for i := range int(m.ColumnCount) {
 		c := definition{name: string(m.ColumnName[i]), nullable: true, unsigned: unsigned[i]}
@@ -252,9 +252,29 @@ func stringLength(meta uint16) int {
 	return int(meta&0xff) | int((high&0x30)^0x30)<<4
 }
 
+// unsignedIn says which columns of a table map are unsigned; nil where it does not say.
+// There is a bit for each numeric column, and servers count YEAR as one; the library does
+// not, and is wrong about every column behind it.
+func unsignedIn(m *replication.TableMapEvent) []bool {
+	if len(m.SignednessBitmap) == 0 {
+		return nil
+	}
+	unsigned, n := make([]bool, m.ColumnCount), 0
+	for i := range unsigned {
+		switch m.ColumnType[i] {
+		case typeTiny, typeShort, typeInt24, typeLong, typeLongLong, typeNewDecimal, typeFloat, typeDouble, typeYear:
+			if n/8 < len(m.SignednessBitmap) {
+				unsigned[i] = m.SignednessBitmap[n/8]&(0x80>>(n%8)) != 0
+			}
+			n++
+		}
+	}
+	return unsigned
+}
+
 // finish fills in the layout of a table map whose columns d describes.
 func (s *Source) finish(l *layout, d *described, m *replication.TableMapEvent) error {
-	unsigned, collations, enumCollations := m.UnsignedMap(), m.CollationMap(), m.EnumSetCollationMap()
+	unsigned, collations, enumCollations := unsignedIn(m), m.CollationMap(), m.EnumSetCollationMap()
 	enums, sets := m.EnumStrValueMap(), m.SetStrValueMap()
 	now := *d
 	now.columns = slices.Clone(d.columns)

@@ -166,6 +166,32 @@ func TestValuesAreTheSameFromCopyAndStream(t *testing.T) {
 	})
 }
 
+// The log says of all numeric columns together which are unsigned: one that is counted
+// wrongly shifts those behind it.
+func TestUnsignedColumnsAreFoundAmongOthers(t *testing.T) {
+	onAll(t, func(r *rig) {
+		r.exec(`CREATE TABLE wide (id int PRIMARY KEY, a smallint unsigned, v varchar(9), y year, b smallint unsigned, c smallint, d decimal(4,1), bits bit(3), e bigint unsigned,
+			f float, g tinyint unsigned, w year, h tinyint, at date, i mediumint unsigned, en enum('x'), j mediumint, k double unsigned, l int unsigned, js json, m int, n bigint)`)
+		from := r.head()
+		r.exec("INSERT INTO wide VALUES (1, 65535, 'v', 2024, 65535, -32768, -9.5, b'101', 18446744073709551615, 1.5, 255, 1999, -128, '2024-02-29', 16777215, 'x', -8388608, 2.5, 4294967295, '{}', -2147483648, -9223372036854775808)")
+		want := "[1] [65535] [v] [2024] [65535] [-32768] [-9.5] [101] [18446744073709551615] [1.5] [255] [1999] [-128] [2024-02-29] [16777215] [x] [-8388608] [2.5] [4294967295] [{}] [-2147483648] [-9223372036854775808]"
+		h, rel := r.stream(from), r.relation("wide")
+		if got := h.events[0].new; got != want {
+			t.Errorf("streamed %s", got)
+		}
+		if got := r.copyTable("wide")[0]; got != want {
+			t.Errorf("copied %s", got)
+		}
+		for _, tx := range h.txs {
+			for _, ch := range tx.Changes {
+				if ch.Table != rel.Table {
+					t.Errorf("the layouts of catalogue and log differ: %+v, %+v", rel.Table.Columns, ch.Table.Columns)
+				}
+			}
+		}
+	})
+}
+
 func TestZeroDatesFollowThePolicyInBothPhases(t *testing.T) {
 	onAll(t, func(r *rig) {
 		r.exec("SET sql_mode = ''", "CREATE TABLE z (id int PRIMARY KEY, d date NOT NULL, t datetime(6), s timestamp NULL)")
