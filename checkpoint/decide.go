@@ -10,7 +10,9 @@ import (
 // SourceState is what Decide needs to know of the source.
 type SourceState struct {
 	Identity             Identity
-	Keepless             bool // it keeps nothing for us: there is no slot, no head, no publication (files)
+	Keepless             bool            // it keeps nothing for us: there is no slot, no head, no publication (files)
+	Slotless             bool            // the server keeps its log by itself, for a while: there is no slot and no publication
+	Oldest               change.Position // Slotless: where its log begins
 	SlotName             string
 	SlotExists           bool
 	SlotProblem          string // it is not a slot we could read: physical, another database's...
@@ -92,6 +94,10 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 	case s.Head.Before(m.Position):
 		return Decision{}, fault.Refuse("the source was set back; the destination holds transactions it no longer has: "+again,
 			"the source's log ends at %s, before the mark at %s", s.Head, m.Position)
+	case s.Slotless && m.Position.Before(s.Oldest):
+		return Decision{}, fault.Refuse("the changes since the mark cannot be read any more: "+again+"; then have the source keep its log longer (binlog_expire_logs_seconds), or keep tailrace running",
+			"the source's log begins at %s, after the mark at %s: what was in between is purged", s.Oldest, m.Position)
+	case s.Slotless: // there is nothing else that could be missing
 	case !s.SlotExists:
 		return Decision{}, fault.Refuse("the changes since the mark cannot be read any more: "+again,
 			"replication slot %s is missing; the mark is at %s", s.SlotName, m.Position)
@@ -122,9 +128,9 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 }
 
 // Contains reports whether a table with this state already contains tx: then its
-// changes are dropped. Of one that is being adopted nobody knows, and they are applied. A transaction in pieces whose end is not known yet is
-// judged by its BEGIN's final LSN, which is contained iff it lies before Since,
-// because Since is a record's boundary.
+// changes are dropped. Of one that is being adopted nobody knows, and they are applied.
+// A transaction in pieces whose end is not known yet is judged by its BEGIN's final LSN,
+// which is contained iff it lies before Since, because Since is a record's boundary.
 func (t *Table) Contains(tx *change.Tx) bool { return t.Phase != Adopting && contained(tx, t.Since) }
 
 // Contains reports whether the flow's copy already contains tx, like Table.Contains.

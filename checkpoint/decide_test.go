@@ -8,6 +8,38 @@ import (
 	"tailrace/internal/fault"
 )
 
+// A server that keeps its log by itself: what counts is whether the log still reaches
+// from the mark to now.
+func TestDecideWithoutASlotOverItsWholeSpace(t *testing.T) {
+	at := func(file uint32, offset uint64) change.Position { return change.Position{File: file, Offset: offset} }
+	mark := at(5, 1000)
+	home := checkpoint.Identity{System: "uuid"}
+	for _, phase := range []checkpoint.Phase{checkpoint.None, checkpoint.Creating, checkpoint.Prepared, checkpoint.Copying, checkpoint.Live} {
+		for _, id := range []checkpoint.Identity{home, {System: "other"}} {
+			for _, oldest := range []change.Position{at(1, 4), at(5, 4), at(6, 4)} {
+				for _, head := range []change.Position{at(5, 999), mark, at(5, 2000), at(9, 4)} {
+					m := checkpoint.Mark{Phase: phase}
+					begun := phase == checkpoint.Prepared || phase == checkpoint.Copying || phase == checkpoint.Live
+					if begun {
+						m.Source, m.Position = home, mark
+					}
+					d, err := checkpoint.Decide(m, checkpoint.SourceState{Identity: id, Slotless: true, Oldest: oldest, Head: head})
+					whole := id == home && !mark.Before(oldest) && !head.Before(mark)
+					want := map[checkpoint.Phase]checkpoint.Action{checkpoint.Prepared: checkpoint.Adopt, checkpoint.Copying: checkpoint.ResumeCopy, checkpoint.Live: checkpoint.Follow}[phase]
+					switch {
+					case begun && !whole && (err == nil || fault.KindOf(err) != fault.Operator || fault.RemedyOf(err) == ""):
+						t.Errorf("%s on %s, log from %s to %s: %v, %v", phase, id.System, oldest, head, d.Action, err)
+					case begun && whole && (err != nil || d.Action != want || d.From != mark):
+						t.Errorf("%s, log from %s to %s: %v from %s, %v", phase, oldest, head, d.Action, d.From, err)
+					case !begun && (err != nil || d.Action != checkpoint.Hydrate || d.DropSlot):
+						t.Errorf("%s: %v, %v", phase, d, err)
+					}
+				}
+			}
+		}
+	}
+}
+
 // The whole space of starts, judged by what must never happen and what must
 // always work, not by a second copy of the rules.
 func TestDecideOverItsWholeSpace(t *testing.T) {

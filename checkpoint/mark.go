@@ -78,6 +78,7 @@ type Mark struct {
 	Source     Identity
 	Slot       string
 	Position   change.Position
+	Resume     string    // what the source wants to be given back with Position (change.Tx.Resume); mostly empty
 	CommitTime time.Time // of the newest applied transaction; zero before the first
 	Epoch      int64     // the owner's; every write is fenced by it
 	Tables     []Table

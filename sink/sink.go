@@ -142,8 +142,9 @@ type Copy struct {
 type Batch struct {
 	Targets []TargetRounds
 
-	// Position and CommitTime become the mark's; with More they are ignored.
+	// Position, Resume and CommitTime become the mark's; with More they are ignored.
 	Position   change.Position
+	Resume     string
 	CommitTime time.Time
 
 	// First and More frame a source transaction that comes in pieces: First on its

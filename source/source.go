@@ -104,6 +104,23 @@ type Trail interface {
 	Confirm(p change.Position)
 }
 
+// Resumable is a Snapshot of a source whose transactions have a Resume (change.Tx): the
+// one at its position.
+type Resumable interface{ Resume() string }
+
+// TableLost is an error of Follow that concerns one table alone: what is behind it in
+// the log cannot be applied to that table any more. Everything before it was handed on.
+// Once the table is not among the followed ones (Publish), the log can be read past it.
+type TableLost struct{ Loss Loss }
+
+func (e *TableLost) Error() string {
+	s := e.Loss.Reason
+	if e.Loss.Remedy != "" {
+		s += "\n  remedy: " + e.Loss.Remedy
+	}
+	return s
+}
+
 // CopyRequest names what to copy.
 type CopyRequest struct {
 	Table   *change.Table
@@ -166,6 +183,7 @@ type Relation struct {
 	Why        string        // not Usable: why not
 	Remedy     string        // not Usable: the statement that mends it
 	Problem    string        // why it cannot be followed at all (unlogged, foreign, no rights); empty if it can
+	TextOnly   bool          // its values come as text, also where binary is asked for
 	Notes      []string      // what will not be replicated: indexes, foreign keys, triggers of ours to mention
 }
 
@@ -179,6 +197,8 @@ type Followed struct {
 type FollowOptions struct {
 	Binary     bool  // ask for binary values
 	PieceBytes int64 // a transaction larger than this is handed on in pieces of about this size
+
+	Resume string // what the mark holds of change.Tx.Resume at from; empty: nothing
 
 	Taken []change.File // sources of files: what the destination holds already, and which relations ended (change.File.Ends)
 	Once  bool          // sources of files: hand on what is there, then a quiet point, and watch for no more
@@ -201,6 +221,11 @@ type State struct {
 	// Keepless is set where the source keeps nothing on our behalf (files): Slot and
 	// publications mean nothing then.
 	Keepless bool
+	// Slotless is set where the server keeps its log by itself, for a while and for
+	// nobody in particular (MySQL's binlog): Slot and publications mean nothing then, and
+	// Oldest is the first position from which the log can still be read.
+	Slotless bool
+	Oldest   change.Position
 	// PublicationsMissing lists publications of ours that do not exist.
 	PublicationsMissing []string
 	// Published lists the tables in publications of our own making, by identifier. A

@@ -70,19 +70,23 @@ func (a *app) reportBegun(b *beginning) error {
 }
 
 func (a *app) printPrepared(b *pipeline.Begun) {
+	keeps, dump, now, unit := "slot "+b.Slot+" keeps the source's log from there on", "pg_dump", "the source's pg_current_wal_insert_lsn()", "LSN"
+	if b.Slot == "" {
+		keeps, dump, now, unit = "the source keeps its log by itself: see that it reaches back to here until step 2", "mariadb-dump, mysqldump", "the log's file and offset as `tailrace status` spells them", "POSITION"
+	}
 	fmt.Fprintf(a.out, `prepared at %s
-slot %s keeps the source's log from there on; nothing was copied.
+%s; nothing was copied.
 next:
-  1. Begin a backup of the source's tables now or later (pg_dump, a base backup, a
+  1. Begin a backup of the source's tables now or later (%s, a base backup, a
      snapshot of a disk; from a standby when it has replayed %[1]s), and restore the
      tables into the destination. Leave second unique indexes for later.
   2. tailrace backfill --adopt
-     With --until LSN, the source's pg_current_wal_insert_lsn() when the backup had
-     ended, tables are live sooner.
+     With --until %[5]s, %[4]s
+     when the backup had ended, tables are live sooner.
   3. tailrace run
 Meanwhile nobody writes the targets or alters the source's tables. `+"`tailrace status`"+` shows
 how much log the slot keeps; `+"`tailrace teardown`"+` gives the beginning up.
-`, b.Position, b.Slot)
+`, b.Position, keeps, dump, now, unit)
 }
 
 func (a *app) printAdopted(b *pipeline.Begun) {

@@ -201,6 +201,8 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 	}
 	if state.Keepless {
 		fmt.Fprintln(a.out, "-- nothing: files are only read")
+	} else if state.Slotless {
+		fmt.Fprintf(a.out, "-- nothing: its log is only read; it reaches from %s to %s\n", state.Oldest, state.Head)
 	} else if state.Slot.Exists {
 		fmt.Fprintf(a.out, "-- replication slot %s exists\n", state.Slot.Name)
 	} else {

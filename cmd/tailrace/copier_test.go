@@ -131,6 +131,7 @@ func TestOthersDoNotWaitForAResync(t *testing.T) {
 			for n := range 3 {
 				r.through(t, append(mixed(3*i+n), fmt.Sprintf("insert into beat values (%d)", 1+10*i+n))...)
 				if n == 0 && i == 0 {
+					r.refused(t, 4, []string{"ask for the repair again"}, "verify", "--table", "big", "--repair")
 					contains(t, r.must(t, "status"), "a table is read beside the stream")
 				}
 				if a.runs() {

@@ -22,6 +22,7 @@ import (
 	sinkmysql "tailrace/sink/mysql"
 	"tailrace/source"
 	"tailrace/source/files"
+	sourcemy "tailrace/source/mysql"
 	sourcepg "tailrace/source/postgres"
 )
 
@@ -54,6 +55,12 @@ func newLogger(c *config.Config, w io.Writer) *slog.Logger {
 
 // openLog opens the source with a log; there may be none.
 func (e *environment) openLog(context.Context) (source.Source, error) {
+	if e.Source.Kind == "mysql" {
+		return sourcemy.New(sourcemy.Config{
+			DSN: e.Source.DSN.Reveal(), Pipeline: e.Pipeline, ServerID: e.Source.ServerID, ZeroDates: e.Source.ZeroDates,
+			Sessions: e.Hydrate.Workers, Logger: e.log,
+		})
+	}
 	return sourcepg.New(sourcepg.Config{
 		DSN: e.Source.DSN.Reveal(), Pipeline: e.Pipeline,
 		Slot: e.Source.Slot, Publication: e.Source.Publication,
@@ -112,8 +119,11 @@ func (s *sources) close(ctx context.Context) {
 
 // sourceSchema is the source's default schema; relations of files have none.
 func (e *environment) sourceSchema() string {
-	if e.Source.Kind == "files" {
+	switch e.Source.Kind {
+	case "files":
 		return ""
+	case "mysql":
+		return sourcemy.DatabaseOf(e.Source.DSN.Reveal())
 	}
 	return "public"
 }

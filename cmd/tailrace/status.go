@@ -55,6 +55,7 @@ type pauseStatus struct {
 
 type sourceStatus struct {
 	Slot          string `json:"slot"`
+	LogBegins     string `json:"log_begins,omitempty"` // where the server keeps its log by itself
 	SlotActive    bool   `json:"slot_active"`
 	Confirmed     string `json:"confirmed"`
 	Head          string `json:"head"`
@@ -252,9 +253,12 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		Slot: state.Slot.Name, SlotActive: state.Slot.Active, Confirmed: state.Slot.Confirmed.String(),
 		Head: state.Head.String(), RetainedBytes: state.Slot.Retained, BesideBytes: state.Beside,
 	}
+	if state.Slotless {
+		s.LogBegins = state.Oldest.String()
+	}
 	st.Source = s
 	if mark.Phase == checkpoint.Live || mark.Phase == checkpoint.Copying || mark.Phase == checkpoint.Prepared {
-		s.LagBytes = max(0, int64(state.Head.Offset)-int64(mark.Position.Offset))
+		s.LagBytes = state.Head.Since(mark.Position)
 		if s.LagBytes > 0 && !mark.CommitTime.IsZero() {
 			s.LagSeconds = max(0, int64(time.Since(mark.CommitTime).Seconds()))
 		}
@@ -338,6 +342,9 @@ func (a *app) printStatus(st *status) {
 	switch s := st.Source; {
 	case s == nil:
 		fmt.Fprintf(w, "source\t%s\n", st.SourceError)
+	case s.LogBegins != "":
+		fmt.Fprintf(w, "source\tlog reaches from %s to %s\n", s.LogBegins, s.Head)
+		fmt.Fprintf(w, "lag\t%s, %d s\n", size(s.LagBytes), s.LagSeconds)
 	case s.Slot == "": // files keep nothing for us
 		fmt.Fprintf(w, "source\tfiles\n")
 	default:

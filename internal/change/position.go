@@ -38,6 +38,19 @@ func (p Position) Compare(q Position) int {
 	return 0
 }
 
+// Since is how many bytes of log lie between q and p, 0 if p is not behind q. Of two
+// positions in different files, of which nobody knows the sizes, it is the least that it
+// can be: what lies in p's file.
+func (p Position) Since(q Position) int64 {
+	switch {
+	case p.Compare(q) <= 0:
+		return 0
+	case p.Epoch != q.Epoch || p.File != q.File:
+		return int64(p.Offset)
+	}
+	return int64(p.Offset - q.Offset)
+}
+
 // Before reports p < q.
 func (p Position) Before(q Position) bool { return p.Compare(q) < 0 }
 

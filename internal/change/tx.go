@@ -58,6 +58,12 @@ type Tx struct {
 	CommitTime  time.Time // UTC, microseconds; zero for a quiet point. Files: when the file was taken
 	Changes     []Change
 
+	// Resume says in the source's own words what lies before End, beside what a Position
+	// can say (a binlog's GTID set, which file it was): kept in the mark, and given back at
+	// the next start. Only the last piece and quiet points have it; empty where the
+	// position says everything.
+	Resume string
+
 	// A source of files hands on each file as one transaction. Path is set in every
 	// piece: the file's place in the order of files, in the form that events are
 	// ordered by (bytewise). File describes what was taken; only the last piece has it.

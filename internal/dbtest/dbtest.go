@@ -142,6 +142,7 @@ func installations(t testing.TB) []pgserver.Binaries {
 	if shared.installations != nil {
 		return shared.installations
 	}
+	defer oneInstaller(t)()
 	found, err := pgserver.Find(os.Getenv("TAILRACE_TEST_PG"))
 	if errors.Is(err, pgserver.ErrNone) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)

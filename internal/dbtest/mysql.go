@@ -108,6 +108,7 @@ func mariaDB(t testing.TB) myserver.Binaries {
 	if sharedMy.mariaDB != nil {
 		return *sharedMy.mariaDB
 	}
+	defer oneInstaller(t)()
 	found, err := myserver.FindMariaDB()
 	if errors.Is(err, myserver.ErrNone) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)

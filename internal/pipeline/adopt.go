@@ -118,7 +118,7 @@ func (s *session) prepare(ctx context.Context, state source.State) error {
 		return err
 	}
 	s.close("snapshot", snap.Close)
-	m.Phase, m.Position = checkpoint.Prepared, snap.Position()
+	m.Phase, m.Position, m.Resume = checkpoint.Prepared, snap.Position(), resumeOf(snap)
 	if err := s.save(ctx, m); err != nil {
 		return err
 	}
@@ -141,6 +141,9 @@ func (s *session) makeSlot(ctx context.Context, state source.State) (m checkpoin
 		return m, nil, fmt.Errorf("make the replication slot: %w", err)
 	}
 	fault.KillPoint("slot made")
+	if state.Slotless {
+		return m, snap, nil
+	}
 	s.Log.Info("replication slot made", "slot", state.Slot.Name, "position", snap.Position().String())
 	return m, snap, nil
 }
@@ -226,7 +229,7 @@ func (s *session) adoptEqual(ctx context.Context, state source.State) (err error
 		return err
 	}
 	defer s.close("snapshot", snap.Close)
-	m.Position = snap.Position()
+	m.Position, m.Resume = snap.Position(), resumeOf(snap)
 	b := Begun{Slot: m.Slot, Position: m.Position, Left: left}
 	list := make([]*Bound, len(chosen))
 	for i := range chosen {

@@ -209,7 +209,7 @@ func (c *copier) copy(ctx context.Context) error {
 	}()
 	c.own = c.stream(src, trail, stager)
 	go func() {
-		c.followed <- c.own.follow(following, following, change.Position{}, true)
+		c.followed <- c.own.follow(following, following, stretch{exact: true})
 		close(c.followed)
 	}()
 	if err := c.approach(ctx); err != nil {
@@ -391,7 +391,7 @@ func (c *copier) meet(stop, work context.Context, s *session) error {
 	if at.Before(s.mark.Position) {
 		return fault.Retry(nil, "the stream of the copy ended at %s, before the mark at %s", at, s.mark.Position)
 	}
-	if err := s.cut(stop, work, at); err != nil {
+	if err := s.cut(stop, work, stretch{position: at}); err != nil {
 		return err
 	}
 	for i := range c.tables {

@@ -50,11 +50,11 @@ func (s *session) hydrateAll(ctx context.Context, d checkpoint.Decision, state s
 	}
 	defer s.close("snapshot", snap.Close)
 	fault.KillPoint("slot made")
-	if !state.Keepless {
+	if !state.Keepless && !state.Slotless {
 		s.Log.Info("replication slot made", "slot", state.Slot.Name, "position", snap.Position().String())
 	}
 
-	m.Phase, m.Position, m.Tables = checkpoint.Copying, snap.Position(), nil
+	m.Phase, m.Position, m.Resume, m.Tables = checkpoint.Copying, snap.Position(), resumeOf(snap), nil
 	m.Flows = nil
 	for i := range s.bound {
 		if !s.bound[i].second {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/source"
 )
@@ -111,11 +110,12 @@ func (s *session) snapshotFor(work context.Context) (source.Snapshot, error) {
 }
 
 // cut moves the mark exactly to a position.
-func (s *session) cut(stop, work context.Context, at change.Position) error {
-	if !s.mark.Position.Before(at) {
+func (s *session) cut(stop, work context.Context, at stretch) error {
+	if !s.mark.Position.Before(at.position) {
 		return nil
 	}
-	if s.broken = s.follow(stop, work, at, true); s.broken != nil {
+	at.exact = true
+	if s.broken = s.follow(stop, work, at); s.broken != nil {
 		return s.broken
 	}
 	if stop.Err() != nil {
@@ -126,8 +126,8 @@ func (s *session) cut(stop, work context.Context, at change.Position) error {
 		return fmt.Errorf("read the mark: %w", err)
 	}
 	s.mark = mark
-	if mark.Position != at {
-		return fault.Corrupted("the mark is to stand at %s and stands at %s", at, mark.Position)
+	if mark.Position != at.position {
+		return fault.Corrupted("the mark is to stand at %s and stands at %s", at.position, mark.Position)
 	}
 	return nil
 }

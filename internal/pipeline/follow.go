@@ -33,11 +33,11 @@ type follower struct {
 	routes map[routeKey][]*route
 	byTgt  map[change.Name]*route
 	lanes  map[change.Name]*channel // of sequenced targets
-	until  change.Position          // stop when the mark has reached it; zero: never
-	exact  bool                     // never apply anything beyond until
+	until  stretch
 
 	// The batch being gathered.
 	end     change.Position // end of its last whole transaction or quiet point
+	resume  string          // what the source says beside it
 	commit  time.Time       // of its last transaction
 	takenAt time.Time       // of the last file beside a log
 	changes int
@@ -57,6 +57,26 @@ type follower struct {
 	written time.Time     // when the mark was last written
 	done    chan struct{} // closed when the loop has applied its last batch
 	wake    chan struct{} // something was applied: ask what is durable
+}
+
+// stretch is how far a stream is followed.
+type stretch struct {
+	position change.Position // stop when the mark has reached it; zero: never
+	exact    bool            // never apply anything beyond it
+	resume   string          // what the source says beside it
+}
+
+// placeOf is a snapshot's place in the log.
+func placeOf(snap source.Snapshot) stretch {
+	return stretch{position: snap.Position(), resume: resumeOf(snap)}
+}
+
+// resumeOf is what a source says beside the position of its snapshot.
+func resumeOf(snap source.Snapshot) string {
+	if r, ok := snap.(source.Resumable); ok {
+		return r.Resume()
+	}
+	return ""
 }
 
 // routeKey is a relation: the source's number for it, and above that where it comes
@@ -112,12 +132,12 @@ var errReached = errors.New("reached")
 
 // follow streams from the mark. It returns nil when until is reached or stop ended
 // and everything applied is durable and confirmed.
-func (s *session) follow(stop, work context.Context, until change.Position, exact bool) error {
+func (s *session) follow(stop, work context.Context, until stretch) error {
 	f := &follower{
-		session: s, queue: newQueue(s.QueueBytes), until: until, exact: exact,
+		session: s, queue: newQueue(s.QueueBytes), until: until,
 		drain:  s.mode.Once && s.files != nil,
 		routes: map[routeKey][]*route{}, byTgt: map[change.Name]*route{}, lanes: map[change.Name]*channel{},
-		end: s.mark.Position, applied: s.mark.Position,
+		end: s.mark.Position, resume: s.mark.Resume, applied: s.mark.Position,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	for i := range s.bound {
@@ -161,7 +181,7 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 	defer stopReading()
 	from := f.applied
 	receive := func(src source.Source, as origin, from change.Position) error {
-		o := source.FollowOptions{Binary: s.binary, PieceBytes: s.PieceBytes, Taken: s.taken, Once: s.mode.Once, Spooled: s.Stats.Spooled.Store}
+		o := source.FollowOptions{Resume: s.mark.Resume, Binary: s.binary, PieceBytes: s.PieceBytes, Taken: s.taken, Once: s.mode.Once, Spooled: s.Stats.Spooled.Store}
 		err := src.Follow(read, from, o, func(ctx context.Context, seg *change.Segment) error {
 			if n := len(seg.Txs); as == fromSource && n > 0 && seg.Txs[n-1].Last {
 				s.Stats.Received.Set(seg.Txs[n-1].End)
@@ -181,10 +201,10 @@ func (s *session) follow(stop, work context.Context, until change.Position, exac
 		if as == fromBeside || s.keepless {
 			return err
 		}
-		return fmt.Errorf("follow the log from %s: %w", from, err)
+		return fmt.Errorf("follow the log from %s: %w", from, f.parkedByLoss(err))
 	}
 	g.Go(func() error { return receive(s.src, fromSource, from) })
-	if s.files != nil && !s.keepless && !exact {
+	if s.files != nil && !s.keepless && !until.exact {
 		// Their own positions count the files that were taken.
 		g.Go(func() error { return receive(s.files, fromBeside, change.Position{Offset: uint64(len(s.taken))}) })
 	}
@@ -303,11 +323,11 @@ func (f *follower) gather(stop, ctx context.Context, seg item) error {
 			return nil
 		}
 		beside := seg.from == fromBeside
-		if f.exact && !f.until.IsZero() && f.beyond(tx) {
+		if f.until.exact && !f.until.position.IsZero() && f.beyond(tx) {
 			if err := f.flush(ctx); err != nil {
 				return err
 			}
-			return f.reach(ctx, f.until)
+			return f.reach(ctx, f.until.position)
 		}
 		f.bytes += perTx // first, because a piece is written at once: full while open would never end
 		if !tx.First || !tx.Last || !beside && f.empties(tx) {
@@ -348,6 +368,9 @@ func (f *follower) ended(tx *change.Tx, beside bool) {
 		f.takenAt = tx.CommitTime
 	} else {
 		f.end = tx.End
+		if tx.Resume != "" {
+			f.resume = tx.Resume
+		}
 	}
 	if !tx.CommitTime.IsZero() {
 		f.txs++
@@ -360,16 +383,16 @@ func (f *follower) ended(tx *change.Tx, beside bool) {
 // reached reports whether a run that ends has nothing more to wait for: of the log up
 // to its position, of the files those that were there.
 func (f *follower) reached() bool {
-	if f.open || f.drain && !f.drained || f.until.IsZero() && !f.drain {
+	if f.open || f.drain && !f.drained || f.until.position.IsZero() && !f.drain {
 		return false
 	}
-	return f.until.Compare(f.end) <= 0
+	return f.until.position.Compare(f.end) <= 0
 }
 
 // beyond reports whether tx ends after the stop position. A piece whose end is not
 // known is judged by BEGIN's final LSN: see checkpoint.Table.Contains.
 func (f *follower) beyond(tx *change.Tx) bool {
-	t := checkpoint.Table{Since: f.until}
+	t := checkpoint.Table{Since: f.until.position}
 	return !t.Contains(tx)
 }
 
@@ -377,6 +400,9 @@ func (f *follower) beyond(tx *change.Tx) bool {
 func (f *follower) reach(ctx context.Context, p change.Position) error {
 	if f.applied.Before(p) {
 		f.end = p
+		if f.until.resume != "" {
+			f.resume = f.until.resume
+		}
 		if err := f.flush(ctx); err != nil {
 			return err
 		}
@@ -516,7 +542,7 @@ func (f *follower) quietDue() bool {
 
 // awaited reports that somebody waits for the mark to move although no row did.
 func (f *follower) awaited() bool {
-	if !f.until.IsZero() && f.until.Compare(f.end) <= 0 {
+	if !f.until.position.IsZero() && f.until.position.Compare(f.end) <= 0 {
 		return true
 	}
 	for _, r := range f.byTgt {
@@ -529,7 +555,7 @@ func (f *follower) awaited() bool {
 
 // write hands the folded batch to the destination.
 func (f *follower) write(ctx context.Context, first, more bool) error {
-	b := &sink.Batch{Position: f.end, CommitTime: f.commit, First: first, More: more}
+	b := &sink.Batch{Position: f.end, Resume: f.resume, CommitTime: f.commit, First: first, More: more}
 	operations, entered := 0, time.Now()
 	for _, r := range f.byTgt {
 		if r.dirty && r.folder != nil {

@@ -341,7 +341,7 @@ func (s *session) copyEvents(ctx context.Context, c *channel, b *Bound, snap sou
 
 // applyCopied writes a chunk of copied events; the mark stays where it is.
 func (s *session) applyCopied(ctx context.Context, c *channel) error {
-	batch := &sink.Batch{Position: s.mark.Position, CommitTime: s.mark.CommitTime, First: true}
+	batch := &sink.Batch{Position: s.mark.Position, Resume: s.mark.Resume, CommitTime: s.mark.CommitTime, First: true}
 	if _, err := c.take(ctx, batch, time.Time{}); err != nil {
 		return err
 	}

@@ -24,15 +24,15 @@ func (f *follower) meets() bool {
 	if f.meeting == nil || f.open {
 		return false
 	}
-	if f.until.IsZero() {
-		f.until = f.meeting.at.Get()
+	if f.until.position.IsZero() {
+		f.until.position = f.meeting.at.Get()
 	}
 	return f.reached()
 }
 
 // asked is closed when the place has been named and not been heard of yet.
 func (f *follower) asked() <-chan struct{} {
-	if f.meeting == nil || !f.until.IsZero() || f.open {
+	if f.meeting == nil || !f.until.position.IsZero() || f.open {
 		return nil
 	}
 	return f.meeting.asked

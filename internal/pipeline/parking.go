@@ -8,6 +8,7 @@ import (
 	"tailrace/internal/fault"
 	"tailrace/scd/sequenced"
 	"tailrace/sink"
+	"tailrace/source"
 )
 
 // parking is an error that concerns one target alone: the pipeline goes on without it.
@@ -57,4 +58,17 @@ func parkedFor(target change.Name, err error) *parking {
 		p.reason = strings.TrimSuffix(p.reason, "\n  remedy: "+p.remedy)
 	}
 	return p
+}
+
+// parkedByLoss makes of a source's error that concerns one table one that parks a target
+// of it. If it has several, the next session meets the next.
+func (f *follower) parkedByLoss(err error) error {
+	var lost *source.TableLost
+	if !errors.As(err, &lost) {
+		return err
+	}
+	for _, r := range f.routes[fromSource.relation(lost.Loss.ID)] {
+		return &parking{target: r.Target.Name, reason: lost.Loss.Reason, remedy: lost.Loss.Remedy, cause: err}
+	}
+	return err
 }

@@ -297,7 +297,7 @@ func (s *session) walk(stop, work context.Context) error {
 	}
 	read, cancelRead := s.hold.until(stop)
 	defer cancelRead()
-	if err := s.follow(read, work, until, false); err != nil {
+	if err := s.follow(read, work, stretch{position: until}); err != nil {
 		return err
 	}
 	if read.Err() != nil && stop.Err() == nil {
@@ -313,7 +313,7 @@ func (s *session) followToSnapshot(stop, work context.Context) error {
 		return fmt.Errorf("take a snapshot of the source: %w", err)
 	}
 	defer s.close("snapshot", snap.Close)
-	if err := s.cut(stop, work, snap.Position()); err != nil {
+	if err := s.cut(stop, work, placeOf(snap)); err != nil {
 		return err
 	}
 	return s.mode.atSnapshot(work, snap, s)
@@ -412,7 +412,7 @@ func DecideState(st source.State) checkpoint.SourceState {
 		Identity: checkpoint.Identity{System: st.System, Timeline: st.Timeline, Database: st.Database},
 		SlotName: st.Slot.Name, SlotExists: st.Slot.Exists, SlotProblem: st.Slot.Problem,
 		SlotLost: st.Slot.Lost, SlotLostWhy: st.Slot.LostWhy, Confirmed: st.Slot.Confirmed, Head: st.Head,
-		Keepless: st.Keepless, PublicationsMissing: st.PublicationsMissing, PublicationNewer: st.PublicationNewer,
+		Keepless: st.Keepless, Slotless: st.Slotless, Oldest: st.Oldest, PublicationsMissing: st.PublicationsMissing, PublicationNewer: st.PublicationNewer,
 	}
 }
 
@@ -503,7 +503,7 @@ func Relations(ctx context.Context, log, files source.Source) ([]source.Relation
 // the log is read in one form.
 func BinaryForm(bound []Bound, w sink.Writer) bool {
 	for _, b := range bound {
-		if b.flow != nil {
+		if b.flow != nil || b.Relation.TextOnly {
 			return false // values are compared and remembered in one form, for good
 		}
 		for _, c := range b.Target.Columns {
@@ -536,7 +536,7 @@ func (s *session) save(ctx context.Context, m checkpoint.Mark) error {
 // head is the mark as it is written beside the position: without it, tables and flows.
 func (s *session) head() checkpoint.Mark {
 	m := s.mark
-	m.Position, m.CommitTime, m.Tables, m.Flows = change.Position{}, time.Time{}, nil, nil
+	m.Position, m.Resume, m.CommitTime, m.Tables, m.Flows = change.Position{}, "", time.Time{}, nil, nil
 	return m
 }
 

@@ -301,7 +301,7 @@ func (r *retrier) shape(ctx context.Context, a *sink.Aside) (stays string, err e
 // flush applies what is gathered. The mark stays where it is; what was applied is
 // durable when the last one returns.
 func (r *retrier) flush(ctx context.Context, last bool) error {
-	batch := &sink.Batch{Position: r.mark.Position, CommitTime: r.mark.CommitTime, First: true}
+	batch := &sink.Batch{Position: r.mark.Position, Resume: r.mark.Resume, CommitTime: r.mark.CommitTime, First: true}
 	for _, c := range r.channels {
 		if _, err := c.take(ctx, batch, time.Time{}); err != nil {
 			if p := (*parking)(nil); errors.As(err, &p) {

@@ -165,10 +165,21 @@ func (s *session) compareAgain(ctx context.Context, b *Bound, snap source.Snapsh
 	return err
 }
 
+// stagesFree refuses a repair while a copy beside the stream has stages of its own.
+func (s *session) stagesFree() error {
+	if c := s.copies.running(); c != nil {
+		return fault.Retry(nil, "%s is being copied beside the stream: ask for the repair again when that is done", c.names())
+	}
+	return nil
+}
+
 // mend cuts the stream at a new snapshot, and repairs there what an earlier comparison
 // has found.
 func (v *verification) mend(stop, work context.Context, found *verification) error {
 	v.watch = found.watch
+	if err := v.stagesFree(); err != nil {
+		return err
+	}
 	if err := v.cutAtSnapshot(stop, work); err != nil {
 		return err
 	}

@@ -135,7 +135,7 @@ func (s *session) resync(stop, work context.Context, name string, shown hydrate.
 		return r, err
 	}
 	defer s.close("snapshot", snap.Close)
-	if err := s.cut(stop, work, snap.Position()); err != nil {
+	if err := s.cut(stop, work, placeOf(snap)); err != nil {
 		return r, err
 	}
 	r.Position = snap.Position()

@@ -162,11 +162,14 @@ const LagNoise = 16 << 20
 
 // LagBytes is how much of the source's log lies beyond what is applied.
 func (s *Stats) LagBytes() int64 {
-	head, at := max(s.Head.Get().Offset, s.Received.Get().Offset), s.Applied.Get().Offset
-	if at == 0 || head < at {
+	head, at := s.Head.Get(), s.Applied.Get()
+	if received := s.Received.Get(); head.Before(received) {
+		head = received
+	}
+	if at.IsZero() {
 		return 0
 	}
-	return int64(head - at)
+	return head.Since(at)
 }
 
 // Lag is how old the oldest change is that the destination does not have, as far as

@@ -40,6 +40,9 @@ func (o Checking) refuse(s *session) error {
 	if !o.Repair {
 		return nil
 	}
+	if err := s.stagesFree(); err != nil {
+		return err
+	}
 	for _, name := range o.Tables {
 		if _, err := s.repairable(name); err != nil {
 			return err
@@ -178,7 +181,7 @@ func (v *verification) cutAtSnapshot(stop, work context.Context) (err error) {
 	if v.snap, err = v.snapshotFor(work); err != nil {
 		return err
 	}
-	if err = v.cut(stop, work, v.snap.Position()); err != nil {
+	if err = v.cut(stop, work, placeOf(v.snap)); err != nil {
 		return err
 	}
 	if v.mark.Position != v.snap.Position() {

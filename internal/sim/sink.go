@@ -221,7 +221,7 @@ func (s *Sink) apply(b *sink.Batch) error {
 		st.Piecewise(false)
 		s.Targets[name] = st
 	}
-	s.Mark.Position, s.Mark.CommitTime = b.Position, b.CommitTime
+	s.Mark.Position, s.Mark.Resume, s.Mark.CommitTime = b.Position, b.Resume, b.CommitTime
 	s.Ends = append(s.Ends, b.Position)
 	s.Mark.Tables = slices.Clone(s.Mark.Tables)
 	for i := range s.Mark.Tables {

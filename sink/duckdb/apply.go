@@ -10,6 +10,7 @@ import (
 
 	engine "github.com/duckdb/duckdb-go/v2"
 
+	"tailrace/checkpoint"
 	"tailrace/internal/change"
 	"tailrace/internal/change/pgvalue"
 	"tailrace/internal/fault"
@@ -151,7 +152,7 @@ func (w *Writer) commit(ctx context.Context, b *sink.Batch) error {
 	if at.IsZero() { // a quiet point keeps the newest transaction's time
 		at = w.commitTime
 	}
-	if err := w.replacePosition(ctx, a.conn, b.Position, at); err != nil {
+	if err := w.replacePosition(ctx, a.conn, checkpoint.PlaceText(b.Position, b.Resume), at); err != nil {
 		return err
 	}
 	if !a.inPieces {

@@ -69,7 +69,7 @@ func (w *Writer) takeOver(ctx context.Context, me checkpoint.Owner) error {
 		if err := w.insertHead(ctx, mark); err != nil {
 			return err
 		}
-		if err := w.insertPosition(ctx, w.book, mark.Position, mark.CommitTime); err != nil {
+		if err := w.insertPosition(ctx, w.book, checkpoint.PlaceText(mark.Position, mark.Resume), mark.CommitTime); err != nil {
 			return err
 		}
 		if err := w.deleteOwner(ctx); err != nil {
@@ -150,8 +150,8 @@ func (w *Writer) readMark(ctx context.Context, c *conn) (m checkpoint.Mark, err 
 			return fault.Corrupted("read the mark: timeline: %v", err)
 		}
 		m.Source.Timeline = uint32(timeline)
-		if m.Position, err = parsePosition(*cells[5]); err != nil {
-			return err
+		if m.Position, m.Resume, err = checkpoint.ParsePlace(*cells[5]); err != nil {
+			return fault.Corrupted("read the mark: %v", err)
 		}
 		if cells[6] != nil {
 			us, err := strconv.ParseInt(*cells[6], 10, 64)
@@ -247,7 +247,7 @@ func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 			return err
 		}
 		if !m.Position.IsZero() {
-			if err := w.replacePosition(ctx, w.book, m.Position, m.CommitTime); err != nil {
+			if err := w.replacePosition(ctx, w.book, checkpoint.PlaceText(m.Position, m.Resume), m.CommitTime); err != nil {
 				return err
 			}
 		}
@@ -283,8 +283,8 @@ func (w *Writer) insertHead(ctx context.Context, m checkpoint.Mark) error {
 	return err
 }
 
-// replacePosition moves the position, fenced: its row must carry our epoch.
-func (w *Writer) replacePosition(ctx context.Context, c *conn, p change.Position, commit time.Time) error {
+// replacePosition moves the position (a place's text), fenced: its row must carry our epoch.
+func (w *Writer) replacePosition(ctx context.Context, c *conn, place string, commit time.Time) error {
 	n, err := c.run(ctx, "DELETE FROM "+w.bookTable("positions")+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
 	if err != nil {
 		return err
@@ -292,12 +292,12 @@ func (w *Writer) replacePosition(ctx context.Context, c *conn, p change.Position
 	if n != 1 {
 		return w.fenced()
 	}
-	return w.insertPosition(ctx, c, p, commit)
+	return w.insertPosition(ctx, c, place, commit)
 }
 
-func (w *Writer) insertPosition(ctx context.Context, c *conn, p change.Position, commit time.Time) error {
+func (w *Writer) insertPosition(ctx context.Context, c *conn, place string, commit time.Time) error {
 	_, err := c.run(ctx, "INSERT INTO "+w.bookTable("positions")+" VALUES ($1, $2, make_timestamptz($3), $4)",
-		w.cfg.Pipeline, p.String(), commitMicros(commit), w.epoch)
+		w.cfg.Pipeline, place, commitMicros(commit), w.epoch)
 	return err
 }
 

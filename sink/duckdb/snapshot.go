@@ -306,7 +306,7 @@ func (w *Writer) strip(ctx context.Context, path string, taken *sink.SnapshotTak
 	if err != nil {
 		return err
 	}
-	err = c.each(ctx, func(cells []*string) error { taken.Position = *cells[0]; return nil },
+	err = c.each(ctx, func(cells []*string) error { taken.Position, _, _ = strings.Cut(*cells[0], " "); return nil },
 		"SELECT position FROM "+book+snapshotTable+" WHERE pipeline = $1", w.cfg.Pipeline)
 	if err == nil {
 		_, err = c.exec(ctx, "CHECKPOINT")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"tailrace/checkpoint"
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/scd"
@@ -213,7 +214,7 @@ func (a *applier) on(ctx context.Context, sh *shape, sql, doing string) (int64, 
 // finish writes the mark and the tables that become live, and commits.
 func (a *applier) finish(ctx context.Context, epoch int64, b *sink.Batch) error {
 	pipeline := a.w.cfg.Pipeline
-	n, err := a.s.exec(ctx, bind(applyMarkSQL, b.Position, b.CommitTime, pipeline, epoch))
+	n, err := a.s.exec(ctx, bind(applyMarkSQL, checkpoint.PlaceText(b.Position, b.Resume), b.CommitTime, pipeline, epoch))
 	if err != nil {
 		return &jobError{"write the pipeline's mark", nil, err}
 	}

@@ -272,7 +272,7 @@ func (w *Writer) readMarkIn(ctx context.Context, s *session) (m checkpoint.Mark,
 	r := rows[0]
 	m.Epoch = num(r[0])
 	m.Phase = checkpoint.Phase(str(r[1]))
-	if m.Position, err = change.ParsePosition(str(r[2])); err != nil {
+	if m.Position, m.Resume, err = checkpoint.ParsePlace(str(r[2])); err != nil {
 		return m, fault.Corrupted("the mark of pipeline %s: %v", w.cfg.Pipeline, err)
 	}
 	if m.CommitTime, err = instantOf(r[3]); err != nil {
@@ -350,7 +350,7 @@ func (w *Writer) save(ctx context.Context, s *session, epoch int64, m checkpoint
 		return fault.ErrFenced
 	}
 	if !m.Position.IsZero() {
-		if _, err := s.exec(ctx, bind(savePlaceSQL, m.Position, m.CommitTime, w.cfg.Pipeline)); err != nil {
+		if _, err := s.exec(ctx, bind(savePlaceSQL, checkpoint.PlaceText(m.Position, m.Resume), m.CommitTime, w.cfg.Pipeline)); err != nil {
 			return err
 		}
 	}

@@ -149,7 +149,17 @@ func appendClock(dst []byte, n int64) []byte {
 
 // appendDouble prints a float so that the server reads the same one; the exponent makes
 // it a constant of that type.
-func appendDouble(dst []byte, f float64) []byte { return strconv.AppendFloat(dst, f, 'e', -1, 64) }
+func appendDouble(dst []byte, f float64) []byte {
+	return strconv.AppendFloat(dst, unsigned(f), 'e', -1, 64)
+}
+
+// unsigned makes 0 of -0: some versions of these servers hold no other zero.
+func unsigned(f float64) float64 {
+	if f == 0 {
+		return 0
+	}
+	return f
+}
 
 // chars makes the payload of a text column: the characters themselves of texts, else
 // the text form.
@@ -288,9 +298,9 @@ func (c *column) appendSource(dst []byte, v sqldriver.Value) []byte {
 		return strconv.AppendInt(dst, v, 10)
 	case float64:
 		if c.source.Kind == change.Float32 {
-			return pgvalue.AppendFloat(dst, v, 32)
+			return pgvalue.AppendFloat(dst, unsigned(v), 32)
 		}
-		return pgvalue.AppendFloat(dst, v, 64)
+		return pgvalue.AppendFloat(dst, unsigned(v), 64)
 	case []byte:
 		switch c.typ.store {
 		case asOctets:
@@ -328,10 +338,10 @@ func sourceText(dst []byte, v change.Value, t change.Type) ([]byte, error) {
 	switch t.Kind {
 	case change.Float32:
 		f, err := pgvalue.Float32(v)
-		return pgvalue.AppendFloat(dst, float64(f), 32), err
+		return pgvalue.AppendFloat(dst, unsigned(float64(f)), 32), err
 	case change.Float64:
 		f, err := pgvalue.Float64(v)
-		return pgvalue.AppendFloat(dst, f, 64), err
+		return pgvalue.AppendFloat(dst, unsigned(f), 64), err
 	case change.Bytes:
 		if v.State == change.AsText {
 			raw, err := pgvalue.Bytes(nil, v)

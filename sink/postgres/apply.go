@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"tailrace/checkpoint"
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
 	"tailrace/scd"
@@ -377,7 +378,7 @@ func (a *applier) finish(ctx context.Context, epoch int64, b *sink.Batch) error 
 			return err
 		}
 	}
-	params := [][]byte{[]byte(b.Position.String()), nil, []byte(w.mark.place), []byte(w.cfg.Pipeline), strconv.AppendInt(nil, epoch, 10)}
+	params := [][]byte{[]byte(checkpoint.PlaceText(b.Position, b.Resume)), nil, []byte(w.mark.place), []byte(w.cfg.Pipeline), strconv.AppendInt(nil, epoch, 10)}
 	if !b.CommitTime.IsZero() {
 		params[1] = appendInstant(nil, b.CommitTime.UnixMicro())
 	}

@@ -262,7 +262,7 @@ func (w *Writer) readMark(ctx context.Context, s *session) (m checkpoint.Mark, e
 	r := rows[0]
 	m.Epoch = num(r[0])
 	m.Phase = checkpoint.Phase(str(r[1]))
-	if m.Position, err = change.ParsePosition(str(r[2])); err != nil {
+	if m.Position, m.Resume, err = checkpoint.ParsePlace(str(r[2])); err != nil {
 		return m, fault.Corrupted("the mark of pipeline %s: %v", w.cfg.Pipeline, err)
 	}
 	if r[3] != nil {
@@ -336,7 +336,7 @@ func (w *Writer) save(ctx context.Context, s *session, epoch int64, m checkpoint
 	if err := s.exec(ctx, "BEGIN; SET LOCAL synchronous_commit = local"); err != nil {
 		return err
 	}
-	rows, err := s.query(ctx, saveMarkSQL, w.cfg.Pipeline, epoch, m.Phase, m.Position, instantOf(m.CommitTime), m.Slot, m.Source.System, m.Source.Timeline, m.Source.Database)
+	rows, err := s.query(ctx, saveMarkSQL, w.cfg.Pipeline, epoch, m.Phase, checkpoint.PlaceText(m.Position, m.Resume), instantOf(m.CommitTime), m.Slot, m.Source.System, m.Source.Timeline, m.Source.Database)
 	if err != nil {
 		return err
 	}

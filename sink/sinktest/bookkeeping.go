@@ -32,7 +32,7 @@ var bookkeepingTests = []test{
 			Phase:    checkpoint.Copying,
 			Source:   checkpoint.Identity{System: "7300000000000000001", Timeline: 3, Database: `shop "x"`},
 			Slot:     "tailrace_shop",
-			Position: change.LSN(0x16B374D848),
+			Position: change.LSN(0x16B374D848), Resume: "log.000003 1764512345 0-1-100,1-2-5",
 			Tables: []checkpoint.Table{
 				{Target: change.Name{Schema: "a", Table: "one"}, Source: change.Name{Schema: "public", Table: "one"}, ID: 16385, Phase: checkpoint.Creating},
 				{Target: change.Name{Schema: "a", Table: "t.w'o"}, Source: change.Name{Schema: "public", Table: "two"}, ID: 4294967295, Phase: checkpoint.Parked, Since: change.LSN(77), Reason: "it's gone"},
@@ -171,7 +171,7 @@ var bookkeepingTests = []test{
 		if err := r.w.Apply(r.ctx, b); err != nil {
 			t.Fatalf("Apply: %v", err)
 		}
-		if m := r.mark(); m.Position != b.Position || !m.CommitTime.Equal(b.CommitTime) {
+		if m := r.mark(); m.Position != b.Position || m.Resume != b.Resume || !m.CommitTime.Equal(b.CommitTime) {
 			t.Fatalf("mark = %v at %v, want %v at %v", m.Position, m.CommitTime, b.Position, b.CommitTime)
 		}
 		quiet := r.batch()

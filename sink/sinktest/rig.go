@@ -283,6 +283,7 @@ func (r *rig) batch(parts ...sink.TargetRounds) *sink.Batch {
 	return &sink.Batch{
 		Targets:    parts,
 		Position:   change.LSN(r.pos),
+		Resume:     fmt.Sprintf("log.000003 0 0-1-%d", r.pos),
 		CommitTime: time.UnixMicro(1_700_000_000_000_000 + int64(r.pos)).UTC(),
 		First:      true,
 	}
