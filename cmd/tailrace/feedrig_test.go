@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,6 +64,9 @@ func (r *rig) held(t testing.TB, sql string) [][]string {
 	if r.dest.kind == "duckdb" {
 		return queryDuckDB(t, r.dest.dsn, sql)
 	}
+	if r.dest.kind == "mysql" {
+		return queryMySQL(t, path.Base(r.dest.dsn), sql)
+	}
 	return query(t, r.server, r.dest.dsn, sql)
 }
 
@@ -114,6 +118,6 @@ func differing(got, want []string) string {
 // quarantined returns flow, target, reason and place of what is set aside, in order.
 func (r *rig) quarantined(t testing.TB) [][]string {
 	t.Helper()
-	place := map[string]string{"duckdb": "source_position", "postgres": "position"}[r.dest.kind]
+	place := map[string]string{"duckdb": "source_position", "postgres": "position", "mysql": "position"}[r.dest.kind]
 	return r.held(t, "select flow, target_table, reason, "+place+" from _tailrace.quarantine where resolved is null order by id")
 }

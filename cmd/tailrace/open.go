@@ -19,6 +19,7 @@ import (
 	"tailrace/internal/flow"
 	"tailrace/internal/pipeline"
 	"tailrace/sink"
+	sinkmysql "tailrace/sink/mysql"
 	"tailrace/source"
 	"tailrace/source/files"
 	sourcemy "tailrace/source/mysql"
@@ -128,8 +129,11 @@ func (e *environment) sourceSchema() string {
 }
 
 func (e *environment) openSink(context.Context) (sink.Writer, error) {
-	if e.Destination.Kind == "duckdb" {
+	switch e.Destination.Kind {
+	case "duckdb":
 		return openDuckDB(e)
+	case "mysql":
+		return openMySQL(e)
 	}
 	return openPostgres(e)
 }
@@ -140,6 +144,8 @@ func (e *environment) defaultSchema() string {
 		return e.Destination.Schema
 	case e.Destination.Kind == "duckdb":
 		return "main"
+	case e.Destination.Kind == "mysql":
+		return sinkmysql.Database(e.Destination.DSN.Reveal())
 	default:
 		return "public"
 	}
@@ -209,4 +215,4 @@ func untilInterrupt(ctx context.Context) (context.Context, func()) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-var errNoDuckDB = fault.Badly("this build has no DuckDB (build tag noduckdb); use destination.kind: postgres or another build")
+var errNoDuckDB = fault.Badly("this build has no DuckDB (build tag noduckdb); use destination.kind: postgres or mysql, or another build")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,8 +21,14 @@ import (
 	"tailrace/internal/dbtest"
 )
 
-// kinds are the destinations that behaviour is tested over.
-var kinds = []string{"duckdb", "postgres"}
+// kinds are the destinations that behaviour is tested over; TAILRACE_TEST_KINDS (names
+// with commas between) gives others. What is particular to mysql is in mysql_test.go.
+var kinds = func() []string {
+	if list := os.Getenv("TAILRACE_TEST_KINDS"); list != "" {
+		return strings.Split(list, ",")
+	}
+	return []string{"duckdb", "postgres"}
+}()
 
 func overKinds(t *testing.T, fn func(t *testing.T, kind string)) {
 	t.Parallel()
@@ -70,8 +77,12 @@ func rigOn(t *testing.T, server *dbtest.Server, source string, d destination, re
 
 func freshDestination(t *testing.T, server *dbtest.Server, kind string) destination {
 	t.Helper()
-	if kind == "duckdb" {
+	switch kind {
+	case "duckdb":
 		return destination{kind, filepath.Join(t.TempDir(), "target.duckdb")}
+	case "mysql":
+		my := dbtest.MariaDB(t)
+		return destination{kind, my.URL(my.Database(t))}
 	}
 	return destination{kind, server.Database(t)}
 }
@@ -274,6 +285,10 @@ func (r *rig) atTarget(t testing.TB, statements ...string) {
 	t.Helper()
 	if r.dest.kind == "duckdb" {
 		execDuckDB(t, r.dest.dsn, statements...)
+		return
+	}
+	if r.dest.kind == "mysql" {
+		dbtest.MariaDB(t).Exec(t, path.Base(r.dest.dsn), append([]string{ansi}, statements...)...)
 		return
 	}
 	r.server.Exec(t, r.dest.dsn, statements...)

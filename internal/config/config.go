@@ -227,8 +227,10 @@ func (c *Config) Validate() error {
 		return bad("source.zero_dates is error, null or text, not %q", c.Source.ZeroDates)
 	case c.Source.Kind == "files" && len(c.Relations) == 0:
 		return bad("source.kind files needs `relations`: each a name with a path, such as `users_cdf: {path: \"feed/*.jsonl\", format: jsonl}`")
-	case c.Destination.Kind != "duckdb" && c.Destination.Kind != "postgres":
-		return bad("destination.kind %q is not known; it is duckdb or postgres", c.Destination.Kind)
+	case !slices.Contains([]string{"duckdb", "postgres", "mysql"}, c.Destination.Kind):
+		return bad("destination.kind %q is not known; it is duckdb, postgres or mysql", c.Destination.Kind)
+	case c.Destination.Kind == "mysql" && len(c.Pipeline) > 128:
+		return bad("`pipeline` is longer than 128 bytes, which is the most in a destination of kind mysql")
 	case c.Destination.Kind == "duckdb" && c.Destination.DSN == "":
 		return bad("`destination.dsn` is missing: the path of the DuckDB file, such as shop.duckdb")
 	case c.Destination.DuckDB.SnapshotEvery != 0 && c.Destination.DuckDB.SnapshotEvery < time.Minute:

@@ -62,6 +62,9 @@ type Features struct {
 	// Refuses says which values of the list have no place in the column made for
 	// their type and are refused by name; nil: none.
 	Refuses func(typ change.Type, text string) bool
+	// LastInstant is the last start or end of a version by commit time, in microseconds
+	// since the Unix epoch; 0: it lies beyond the year 9999.
+	LastInstant int64
 	// SourceText: a stored value printed as text is PostgreSQL's text for the value.
 	SourceText bool
 }

@@ -1,0 +1,200 @@
+package mysql
+
+import (
+	"context"
+	"crypto/sha256"
+	sqldriver "database/sql/driver"
+	"slices"
+	"strconv"
+	"time"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/sink"
+)
+
+const (
+	filesHead = "INSERT INTO _tailrace.files (pipeline, relation_schema, relation_table, path_hash, path, size, modified, checksum, `rows`) VALUES "
+	filesTail = " ON DUPLICATE KEY UPDATE size = VALUES(size), modified = VALUES(modified), checksum = VALUES(checksum), `rows` = VALUES(`rows`)"
+	filesSQL  = "SELECT relation_schema, relation_table, path, size, modified, checksum, `rows` FROM _tailrace.files WHERE pipeline = ?"
+	asideHead = `INSERT INTO _tailrace.quarantine (pipeline, flow, target_schema, target_table, reason, position, at, time, event) VALUES `
+	// Times before the year 1 are the zero time, which these servers cannot hold.
+	asideSQL         = `SELECT id, flow, target_schema, target_table, reason, position, at, time, event FROM _tailrace.quarantine WHERE pipeline = ? AND (? = '' OR flow = ?) AND resolved IS NULL ORDER BY id`
+	forgetFilesSQL   = `DELETE FROM _tailrace.files WHERE pipeline = ?`
+	forgetAsideSQL   = `DELETE FROM _tailrace.quarantine WHERE pipeline = ?`
+	unresolvedSQL    = `SELECT flow, COUNT(*) FROM _tailrace.quarantine WHERE pipeline = ? AND resolved IS NULL GROUP BY flow`
+	resolveTargetSQL = `UPDATE _tailrace.quarantine SET resolved = UTC_TIMESTAMP(6) WHERE pipeline = ? AND target_schema = ? AND target_table = ? AND resolved IS NULL`
+	resolveHead      = `UPDATE _tailrace.quarantine SET resolved = UTC_TIMESTAMP(6) WHERE resolved IS NULL AND pipeline = ? AND id IN (`
+)
+
+// asides writes what a batch holds beside its targets: files and events set aside.
+func (a *applier) asides(ctx context.Context, b *sink.Batch) error {
+	pipeline := a.w.cfg.Pipeline
+	l := a.list(filesHead, filesTail, nil, "record the files that were taken")
+	for i := range b.Files {
+		f := &b.Files[i]
+		hash := sha256.Sum256([]byte(f.Path))
+		l.item(bind("?, ?, ?, ?, ?, ?, ?, ?, ?", pipeline, f.Relation.Schema, f.Relation.Table, hash[:], f.Path, f.Size, f.Modified.UnixNano(), f.Checksum, f.Rows))
+		if err := l.end(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	l = a.list(asideHead, "", nil, "set events aside")
+	for i := range b.Aside {
+		e := &b.Aside[i]
+		at := e.At
+		if at == nil {
+			at = []byte{}
+		}
+		l.item(bind("?, ?, ?, ?, ?, ?, ?, ?, ?", pipeline, e.Flow, e.Target.Schema, e.Target.Table, e.Reason, e.Position, at, e.Time, string(e.Event)))
+		if err := l.end(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.flush(ctx); err != nil {
+		return err
+	}
+	if len(b.Resolved) == 0 {
+		return nil
+	}
+	n, err := a.resolve(ctx, a.s, b.Resolved)
+	if err == nil && n != int64(len(b.Resolved)) {
+		err = fault.Corrupted("resolve events that were set aside: %d were to be there, %d are", len(b.Resolved), n)
+	}
+	return err
+}
+
+// resolve marks events as resolved and returns how many of them were not.
+func (a *applier) resolve(ctx context.Context, s *session, ids []int64) (total int64, err error) {
+	for part := range slices.Chunk(ids, 1000) {
+		sql := []byte(bind(resolveHead, a.w.cfg.Pipeline))
+		for i, id := range part {
+			if i > 0 {
+				sql = append(sql, ',')
+			}
+			sql = strconv.AppendInt(sql, id, 10)
+		}
+		n, err := s.exec(ctx, text(append(sql, ')')))
+		if err != nil {
+			return total, err
+		}
+		total += n
+	}
+	return total, nil
+}
+
+// Files reads the files that were taken.
+func (w *Writer) Files(ctx context.Context) (files []change.File, err error) {
+	err = w.onSide(ctx, "read which files were taken", func(s *session) error {
+		rows, err := s.query(ctx, bind(filesSQL, w.cfg.Pipeline))
+		if missingBook(err) {
+			return nil
+		}
+		for _, r := range rows {
+			files = append(files, change.File{
+				Relation: change.Name{Schema: str(r[0]), Table: str(r[1])}, Path: str(r[2]), Size: num(r[3]),
+				Modified: time.Unix(0, num(r[4])).UTC(), Checksum: str(r[5]), Rows: num(r[6]),
+			})
+		}
+		return err
+	})
+	return files, err
+}
+
+// Quarantine reads the events that were set aside and are not resolved, on a session of
+// its own.
+func (w *Writer) Quarantine(ctx context.Context, flow string, fn func(sink.Aside) error) error {
+	s, err := w.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close() // also what ends a reading that fn has stopped
+	var stopped error
+	err = s.stream(ctx, bind(asideSQL, w.cfg.Pipeline, flow, flow), true, nil, func(row []sqldriver.Value) error {
+		at, err := instantOf(cell(row[7]))
+		if err != nil {
+			return err
+		}
+		stopped = fn(sink.Aside{
+			ID: intOf(row[0]), Flow: string(bytesOf(row[1])), Target: change.Name{Schema: string(bytesOf(row[2])), Table: string(bytesOf(row[3]))},
+			Reason: string(bytesOf(row[4])), Position: string(bytesOf(row[5])), At: slices.Clone(bytesOf(row[6])), Time: at, Event: slices.Clone(bytesOf(row[8])),
+		})
+		return stopped
+	})
+	if stopped != nil {
+		return stopped
+	}
+	if missingBook(err) {
+		return nil
+	}
+	return w.explain(err, "read the events that were set aside", nil)
+}
+
+// Unresolved counts the events that were set aside and are not resolved.
+func (w *Writer) Unresolved(ctx context.Context) (counts map[string]int64, err error) {
+	counts = map[string]int64{}
+	err = w.onSide(ctx, "count the events that were set aside", func(s *session) error {
+		rows, err := s.query(ctx, bind(unresolvedSQL, w.cfg.Pipeline))
+		if missingBook(err) {
+			return nil
+		}
+		for _, r := range rows {
+			counts[str(r[0])] = num(r[1])
+		}
+		return err
+	})
+	return counts, err
+}
+
+// Resolve marks events set aside as resolved.
+func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
+	return w.amend(ctx, "resolve events that were set aside", func(s *session) error {
+		_, err := w.apply.resolve(ctx, s, ids)
+		return err
+	})
+}
+
+// StartOver implements sink.Memory.
+func (w *Writer) StartOver(ctx context.Context) error {
+	return w.amend(ctx, "forget the files taken and the quarantine", func(s *session) error {
+		for _, sql := range []string{forgetFilesSQL, forgetAsideSQL} {
+			if _, err := s.exec(ctx, bind(sql, w.cfg.Pipeline)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Forget implements sink.Memory.
+func (w *Writer) Forget(ctx context.Context, relations []change.Name) error {
+	return w.amend(ctx, "forget the files of relations", func(s *session) error {
+		for _, r := range relations {
+			if _, err := s.exec(ctx, bind(forgetFilesSQL+" AND relation_schema = ? AND relation_table = ?", w.cfg.Pipeline, r.Schema, r.Table)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// amend changes bookkeeping in a fenced transaction beside the batches.
+func (w *Writer) amend(ctx context.Context, what string, change func(*session) error) error {
+	epoch, err := w.owned()
+	if err != nil {
+		return err
+	}
+	return w.onSide(ctx, what, func(s *session) error {
+		s.patience = amendPatience
+		defer func() { s.patience = sidePatience }()
+		return within(ctx, s, func() error {
+			if err := w.fence(ctx, s, epoch); err != nil {
+				return err
+			}
+			return change(s)
+		})
+	})
+}

@@ -1,0 +1,48 @@
+-- create
+CREATE TABLE `shop`.`or``ders` (
+  `at` varchar(765) NOT NULL,
+  `Total` decimal(12,2),
+  `id` bigint NOT NULL,
+  PRIMARY KEY (`at`, `id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- insert
+INSERT INTO `shop`.`or``ders` (`at`, `Total`, `id`) VALUES /* list */
+
+-- load
+LOAD DATA LOCAL INFILE 'Reader::name' INTO TABLE `shop`.`or``ders` CHARACTER SET binary FIELDS TERMINATED BY '	' ESCAPED BY '\' LINES TERMINATED BY '
+' (`at`, `Total`, `id`)
+
+-- fetch
+SELECT q.n, t.`Total` FROM (/* list */) AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`at` = q.k0 AND t.`id` = q.k1
+
+-- upsert
+INSERT INTO `shop`.`or``ders` (`at`, `Total`, `id`) VALUES /* list */ ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`)
+
+-- load over what is there
+LOAD DATA LOCAL INFILE 'Reader::name' REPLACE INTO TABLE `shop`.`or``ders` CHARACTER SET binary FIELDS TERMINATED BY '	' ESCAPED BY '\' LINES TERMINATED BY '
+' (`at`, `Total`, `id`)
+
+-- delete
+DELETE t FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE (t.`at`, t.`id`) IN (/* list */)
+
+-- resync
+DELETE t FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE s.`at` IS NULL
+
+-- resync
+UPDATE `shop`.`or``ders` AS t JOIN _tailrace.stage AS s ON t.`at` = s.`at` AND t.`id` = s.`id` SET t.`Total` = s.`Total` WHERE (NOT t.`Total` <=> s.`Total`)
+
+-- resync
+INSERT INTO `shop`.`or``ders` (`at`, `Total`, `id`) SELECT s.`at`, s.`Total`, s.`id` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE t.`at` IS NULL
+
+-- stage of a resync
+CREATE TABLE _tailrace.stage (
+  `at` varchar(765) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+  `Total` decimal(12,2),
+  `id` bigint NOT NULL,
+  PRIMARY KEY (`at`, `id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- invariant: keys stand more than once
+SELECT COUNT(*) FROM (SELECT 1 FROM `shop`.`or``ders` GROUP BY `at`, `id` HAVING COUNT(*) > 1) AS x
+

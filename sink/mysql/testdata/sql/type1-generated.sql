@@ -1,0 +1,48 @@
+-- create
+CREATE TABLE `shop`.`or``ders` (
+  `id` bigint NOT NULL,
+  `double` bigint,
+  `Total` decimal(12,2),
+  PRIMARY KEY (`id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- insert
+INSERT INTO `shop`.`or``ders` (`id`, `Total`) VALUES /* list */
+
+-- load
+LOAD DATA LOCAL INFILE 'Reader::name' INTO TABLE `shop`.`or``ders` CHARACTER SET binary FIELDS TERMINATED BY '	' ESCAPED BY '\' LINES TERMINATED BY '
+' (`id`, `Total`)
+
+-- fetch
+SELECT q.n, t.`Total` FROM (/* list */) AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0
+
+-- upsert
+INSERT INTO `shop`.`or``ders` (`id`, `Total`) VALUES /* list */ ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`)
+
+-- load over what is there
+LOAD DATA LOCAL INFILE 'Reader::name' REPLACE INTO TABLE `shop`.`or``ders` CHARACTER SET binary FIELDS TERMINATED BY '	' ESCAPED BY '\' LINES TERMINATED BY '
+' (`id`, `Total`)
+
+-- delete
+DELETE t FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */)
+
+-- resync
+DELETE t FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`id` = s.`id` WHERE s.`id` IS NULL
+
+-- resync
+UPDATE `shop`.`or``ders` AS t JOIN _tailrace.stage AS s ON t.`id` = s.`id` SET t.`Total` = s.`Total` WHERE (NOT t.`Total` <=> s.`Total`)
+
+-- resync
+INSERT INTO `shop`.`or``ders` (`id`, `Total`) SELECT s.`id`, s.`Total` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`id` = s.`id` WHERE t.`id` IS NULL
+
+-- stage of a resync
+CREATE TABLE _tailrace.stage (
+  `id` bigint NOT NULL,
+  `double` bigint,
+  `Total` decimal(12,2),
+  PRIMARY KEY (`id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- invariant: keys stand more than once
+SELECT COUNT(*) FROM (SELECT 1 FROM `shop`.`or``ders` GROUP BY `id` HAVING COUNT(*) > 1) AS x
+

@@ -1,0 +1,41 @@
+-- create
+CREATE TABLE `shop`.`or``ders` (
+  `id` bigint NOT NULL,
+  PRIMARY KEY (`id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- insert
+INSERT INTO `shop`.`or``ders` (`id`) VALUES /* list */
+
+-- load
+LOAD DATA LOCAL INFILE 'Reader::name' INTO TABLE `shop`.`or``ders` CHARACTER SET binary FIELDS TERMINATED BY '	' ESCAPED BY '\' LINES TERMINATED BY '
+' (`id`)
+
+-- fetch
+SELECT q.n FROM (/* list */) AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0
+
+-- upsert
+INSERT INTO `shop`.`or``ders` (`id`) VALUES /* list */ ON DUPLICATE KEY UPDATE `id` = `id`
+
+-- load over what is there
+LOAD DATA LOCAL INFILE 'Reader::name' REPLACE INTO TABLE `shop`.`or``ders` CHARACTER SET binary FIELDS TERMINATED BY '	' ESCAPED BY '\' LINES TERMINATED BY '
+' (`id`)
+
+-- delete
+DELETE t FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */)
+
+-- resync
+DELETE t FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`id` = s.`id` WHERE s.`id` IS NULL
+
+-- resync
+INSERT INTO `shop`.`or``ders` (`id`) SELECT s.`id` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`id` = s.`id` WHERE t.`id` IS NULL
+
+-- stage of a resync
+CREATE TABLE _tailrace.stage (
+  `id` bigint NOT NULL,
+  PRIMARY KEY (`id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- invariant: keys stand more than once
+SELECT COUNT(*) FROM (SELECT 1 FROM `shop`.`or``ders` GROUP BY `id` HAVING COUNT(*) > 1) AS x
+

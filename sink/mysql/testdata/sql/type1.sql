@@ -1,0 +1,50 @@
+-- create
+CREATE TABLE `shop`.`or``ders` (
+  `id` bigint NOT NULL,
+  `Total` decimal(12,2),
+  `select` longtext,
+  `ratio` float,
+  PRIMARY KEY (`id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- insert
+INSERT INTO `shop`.`or``ders` (`id`, `Total`, `select`, `ratio`) VALUES /* list */
+
+-- load
+LOAD DATA LOCAL INFILE 'Reader::name' INTO TABLE `shop`.`or``ders` CHARACTER SET binary FIELDS TERMINATED BY '	' ESCAPED BY '\' LINES TERMINATED BY '
+' (`id`, `Total`, `select`, `ratio`)
+
+-- fetch
+SELECT q.n, t.`Total`, t.`select`, t.`ratio` * 1e0 FROM (/* list */) AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0
+
+-- upsert
+INSERT INTO `shop`.`or``ders` (`id`, `Total`, `select`, `ratio`) VALUES /* list */ ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`), `select` = VALUES(`select`), `ratio` = VALUES(`ratio`)
+
+-- load over what is there
+LOAD DATA LOCAL INFILE 'Reader::name' REPLACE INTO TABLE `shop`.`or``ders` CHARACTER SET binary FIELDS TERMINATED BY '	' ESCAPED BY '\' LINES TERMINATED BY '
+' (`id`, `Total`, `select`, `ratio`)
+
+-- delete
+DELETE t FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */)
+
+-- resync
+DELETE t FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`id` = s.`id` WHERE s.`id` IS NULL
+
+-- resync
+UPDATE `shop`.`or``ders` AS t JOIN _tailrace.stage AS s ON t.`id` = s.`id` SET t.`Total` = s.`Total`, t.`select` = s.`select`, t.`ratio` = s.`ratio` WHERE (NOT t.`Total` <=> s.`Total` OR NOT CAST(t.`select` AS BINARY) <=> CAST(s.`select` AS BINARY) OR NOT CAST(t.`ratio` AS CHAR) <=> CAST(s.`ratio` AS CHAR) OR NOT t.`ratio` <=> s.`ratio`)
+
+-- resync
+INSERT INTO `shop`.`or``ders` (`id`, `Total`, `select`, `ratio`) SELECT s.`id`, s.`Total`, s.`select`, s.`ratio` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`id` = s.`id` WHERE t.`id` IS NULL
+
+-- stage of a resync
+CREATE TABLE _tailrace.stage (
+  `id` bigint NOT NULL,
+  `Total` decimal(12,2),
+  `select` longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin,
+  `ratio` float,
+  PRIMARY KEY (`id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- invariant: keys stand more than once
+SELECT COUNT(*) FROM (SELECT 1 FROM `shop`.`or``ders` GROUP BY `id` HAVING COUNT(*) > 1) AS x
+

@@ -1,0 +1,68 @@
+-- create
+CREATE TABLE `shop`.`or``ders` (
+  `id` bigint NOT NULL,
+  `Total` decimal(12,2),
+  `__START_AT` datetime(6) NOT NULL,
+  `__END_AT` datetime(6),
+  PRIMARY KEY (`id`, `__START_AT`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- insert
+INSERT INTO `shop`.`or``ders` (`id`, `Total`, `__START_AT`, `__END_AT`) VALUES /* list */
+
+-- load
+LOAD DATA LOCAL INFILE 'Reader::name' INTO TABLE `shop`.`or``ders` CHARACTER SET binary FIELDS TERMINATED BY '	' ESCAPED BY '\' LINES TERMINATED BY '
+' (`id`, `Total`, `__START_AT`, `__END_AT`)
+
+-- fetch
+SELECT q.n, t.`__START_AT`, t.`__END_AT`, t.`Total` FROM (/* list */) AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 AND t.`__START_AT` = (SELECT m.`__START_AT` FROM `shop`.`or``ders` AS m FORCE INDEX (`PRIMARY`) WHERE m.`id` = q.k0 ORDER BY m.`__START_AT` DESC LIMIT 1)
+
+-- end versions, free false
+INSERT INTO `shop`.`or``ders` (`id`, `__START_AT`, `__END_AT`) VALUES /* list */ ON DUPLICATE KEY UPDATE `__END_AT` = VALUES(`__END_AT`)
+
+-- truncate
+UPDATE `shop`.`or``ders` SET `__END_AT` = GREATEST(TIMESTAMP'2023-11-14 22:13:20.000001', `__START_AT` + INTERVAL 1 MICROSECOND) WHERE `__END_AT` IS NULL
+
+-- record
+CREATE TEMPORARY TABLE _tailrace.tailrace_before_0 (
+  `id` bigint NOT NULL,
+  `Total` decimal(12,2) NULL,
+  `__START_AT` datetime(6) NULL,
+  `__END_AT` datetime(6) NULL,
+  PRIMARY KEY (`id`)
+) ENGINE = InnoDB
+
+-- remember
+INSERT INTO _tailrace.tailrace_before_0 (`id`, `Total`, `__START_AT`, `__END_AT`) SELECT q.k0, t.`Total`, t.`__START_AT`, t.`__END_AT` FROM (/* list */) AS q LEFT JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 AND t.`__START_AT` = (SELECT m.`__START_AT` FROM `shop`.`or``ders` AS m FORCE INDEX (`PRIMARY`) WHERE m.`id` = q.k0 ORDER BY m.`__START_AT` DESC LIMIT 1) ON DUPLICATE KEY UPDATE _tailrace.tailrace_before_0.`__START_AT` = _tailrace.tailrace_before_0.`__START_AT`
+
+-- remember open
+INSERT INTO _tailrace.tailrace_before_0 (`id`, `Total`, `__START_AT`, `__END_AT`) SELECT `id`, `Total`, `__START_AT`, `__END_AT` FROM `shop`.`or``ders` AS t WHERE t.`__END_AT` IS NULL ON DUPLICATE KEY UPDATE _tailrace.tailrace_before_0.`__START_AT` = _tailrace.tailrace_before_0.`__START_AT`
+
+-- forget, whole false
+DELETE t FROM (/* list */) AS q STRAIGHT_JOIN _tailrace.tailrace_before_0 AS r ON r.`id` = q.k0 STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = r.`id` WHERE r.`__START_AT` IS NULL OR t.`__START_AT` > r.`__START_AT`
+
+-- restore, whole false
+UPDATE (/* list */) AS q STRAIGHT_JOIN _tailrace.tailrace_before_0 AS r ON r.`id` = q.k0 STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = r.`id` AND t.`__START_AT` = r.`__START_AT` SET t.`__END_AT` = r.`__END_AT`, t.`Total` = r.`Total`
+
+-- forget, whole true
+DELETE t FROM /* list */_tailrace.tailrace_before_0 AS r STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = r.`id` WHERE r.`__START_AT` IS NULL OR t.`__START_AT` > r.`__START_AT`
+
+-- restore, whole true
+UPDATE /* list */_tailrace.tailrace_before_0 AS r STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = r.`id` AND t.`__START_AT` = r.`__START_AT` SET t.`__END_AT` = r.`__END_AT`, t.`Total` = r.`Total`
+
+-- stage of a resync
+CREATE TABLE _tailrace.stage (
+  `id` bigint NOT NULL,
+  `Total` decimal(12,2),
+  PRIMARY KEY (`id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin
+
+-- invariant: versions end before or at their start
+SELECT COUNT(*) FROM `shop`.`or``ders` WHERE `__END_AT` IS NOT NULL AND `__END_AT` <= `__START_AT`
+
+-- invariant: keys have more than one open version
+SELECT COUNT(*) FROM (SELECT 1 FROM `shop`.`or``ders` WHERE `__END_AT` IS NULL GROUP BY `id` HAVING COUNT(*) > 1) AS x
+
+-- invariant: versions overlap the next version of their key
+SELECT COUNT(*) FROM (SELECT `__END_AT` IS NULL AS open, LEAD(1) OVER w AS more, `__END_AT` AS e0, LEAD(`__START_AT`) OVER w AS n0 FROM `shop`.`or``ders` WINDOW w AS (PARTITION BY `id` ORDER BY `__START_AT`, `__END_AT` IS NULL)) AS x WHERE more = 1 AND (open OR n0 < e0)
+
