@@ -20,6 +20,7 @@ import (
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
+	"tailrace/internal/mysqldsn"
 	"tailrace/source"
 )
 
@@ -67,7 +68,7 @@ const (
 
 // New validates the configuration. It connects to nothing yet.
 func New(cfg Config) (*Source, error) {
-	dsn, err := parseDSN(cfg.DSN)
+	dsn, err := mysqldsn.Parse("source.dsn", cfg.DSN)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func New(cfg Config) (*Source, error) {
 // DatabaseOf is the database that a connection string names, or empty: the source's
 // default schema. New judges the string.
 func DatabaseOf(dsn string) string {
-	c, err := parseDSN(dsn)
+	c, err := mysqldsn.Parse("source.dsn", dsn)
 	if err != nil {
 		return ""
 	}
