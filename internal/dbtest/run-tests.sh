@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 # Two packages at a time: each may run a server and the machine may have two cores.
-go test -count=1 -p 2 -timeout 14m -json "$@" ./... >"$out"
+go test -count=1 -p 2 -timeout 30m -json "$@" ./... >"$out"
 code=$?
 go run ./internal/dbtest/testsum <"$out"
 sum=$?
