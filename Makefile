@@ -5,10 +5,10 @@ BIN := bin/tailrace
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: help demo build static test race lint bench fuzz soak clean tools
+.PHONY: help demo build static test test-mysql race lint bench fuzz soak clean tools
 
 help: ## print this help
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | while IFS=$$'\t' read -r t d; do printf '  make %-8s %s\n' "$$t" "$$d"; done
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS=$$'\t' read -r t d; do printf '  make %-11s %s\n' "$$t" "$$d"; done
 
 # What building needs: Go, and a C compiler for the embedded DuckDB.
 tools:
@@ -28,6 +28,10 @@ demo: build ## a throw-away source, copy, follow, a kill, a restart, verify; und
 
 test: tools ## every test, on real servers; prints the count of skipped ones
 	@./internal/dbtest/run-tests.sh
+
+test-mysql: tools ## both rooms of MySQL on another server too: make test-mysql MYSQLD=/usr/sbin/mysqld
+	@test -n "$(MYSQLD)" || { echo "name the server's program: make test-mysql MYSQLD=/usr/sbin/mysqld (a MySQL 8 or 9, or another MariaDB)"; exit 2; }
+	TAILRACE_TEST_MYSQL=$(MYSQLD) go test -count=1 ./source/mysql ./sink/mysql
 
 race: tools ## the pure rooms and the corridor under the race detector
 	go test -race ./internal/... ./scd/... ./checkpoint/... ./hydrate/... ./source/...

@@ -65,9 +65,9 @@ func TestMariaDBSourceIsFollowedThroughKills(t *testing.T) {
 			}
 			wrote <- err
 		}()
-		for range 4 {
+		for range 10 {
 			p := r.start(t, nil)
-			time.Sleep(time.Duration(300+rnd.IntN(1500)) * time.Millisecond)
+			time.Sleep(time.Duration(300+rnd.IntN(1000)) * time.Millisecond)
 			p.kill()
 		}
 		stop()
