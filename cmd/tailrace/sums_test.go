@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -93,7 +94,12 @@ func TestServersSumUpAlike(t *testing.T) {
 	plain.Exec(t, r.dest.dsn, "update v set c4 = 4711 - c4 where id in (200, 201)", "insert into log values (2)", "update e set m = 'a'")
 	n := len(expected) + 2
 	out = r.refused(t, 1, []string{fmt.Sprintf("public.v: %d differences of 397 rows", n), fmt.Sprintf("public.v_history: %d differences of 397 rows", n-2), "public.log: 1 differences of 3 rows", "public.e: 1 differences of 2 rows",
-		fmt.Sprintf("target=public.v rows=397 buckets=16384 differ=%d", n)}, "verify")
+		"target=public.v rows=397 buckets=16384 differ="}, "verify")
+	// Two rows that differ may share a bucket: the seeds are drawn anew each time.
+	_, after, _ := strings.Cut(out, "target=public.v rows=397 buckets=16384 differ=")
+	if differ, err := strconv.Atoi(strings.Fields(after)[0]); err != nil || differ > n || differ < n-10 {
+		t.Errorf("%d buckets differ, by %d rows (%v)", differ, n, err)
+	}
 	found := 0
 	for _, e := range expected {
 		if strings.Contains(out, e) {

@@ -79,6 +79,10 @@ var ErrOwned = errors.New("another process owns this pipeline")
 // sqlState is what PostgreSQL's driver errors offer.
 type sqlState interface{ SQLState() string }
 
+// unsent is what PostgreSQL's driver offers where nothing went to the server: the
+// connection was found closed, for instance, by a peer that went away a moment ago.
+type unsent interface{ SafeToRetry() bool }
+
 // KindOf judges any error: an *Error in its chain decides; then the SQLSTATE
 // classes of PostgreSQL's Appendix A; then network failures.
 func KindOf(err error) Kind {
@@ -94,9 +98,12 @@ func KindOf(err error) Kind {
 		return kindOfState(s.SQLState())
 	}
 	var n net.Error
+	var u unsent
 	switch {
 	case errors.Is(err, context.Canceled):
 		return Unknown
+	case errors.As(err, &u) && u.SafeToRetry():
+		return Transient
 	case errors.As(err, &n) && !localErrno(n), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
 		errors.Is(err, net.ErrClosed), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
