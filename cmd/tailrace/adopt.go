@@ -85,7 +85,7 @@ next:
      when the backup had ended, tables are live sooner.
   3. tailrace run
 Meanwhile nobody writes the targets or alters the source's tables. `+"`tailrace status`"+` shows
-how much log the slot keeps; `+"`tailrace teardown`"+` gives the beginning up.
+what the source keeps of its log; `+"`tailrace teardown`"+` gives the beginning up.
 `, b.Position, keeps, dump, now, unit)
 }
 

@@ -13,7 +13,7 @@ import (
 // BenchmarkCatchUp takes a backlog from one server into another, by the built program:
 // 500,000 inserts and 250,000 updates of rows of some 100 bytes, 1,000 in a transaction.
 //
-//	go test ./cmd/tailrace -run XXX -bench CatchUp -benchtime 1x
+//	go test ./cmd/tailrace -run '^$' -bench CatchUp -benchtime 1x
 func BenchmarkCatchUp(b *testing.B) {
 	for _, source := range []string{"postgres", "mysql"} {
 		for _, target := range []string{"postgres", "mysql", "duckdb"} {

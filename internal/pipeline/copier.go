@@ -126,8 +126,8 @@ func (c *copies) end(cause error) {
 	}
 }
 
-// copiesBeside reports whether this session can copy beside its stream: a daemon can,
-// where source and destination know how.
+// copiesBeside reports whether copies run beside the stream: in a daemon, where source
+// and destination know how.
 func (s *session) copiesBeside() bool {
 	_, stages := s.dst.(sink.Resyncs)
 	_, trails := s.src.(source.Trailer)
