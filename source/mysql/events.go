@@ -78,7 +78,7 @@ func (f *follower) open(at change.Position, id gtid, when time.Time) error {
 	if id.n == 0 {
 		xid = uint32(at.Offset)
 	}
-	f.build.begin(at, max(xid, 1), when)
+	f.build.Begin(at, max(xid, 1), when)
 	return nil
 }
 
@@ -145,17 +145,17 @@ func (f *follower) commit() error {
 		f.set.add(f.current.origin, f.current.server, f.current.n)
 	}
 	f.text = ""
-	if f.build.ordinal == 0 {
-		f.build.commit(f.position(), "")
+	if f.build.Ordinal == 0 {
+		f.build.Commit(f.position(), "")
 		return nil
 	}
-	f.build.commit(f.position(), f.resume())
+	f.build.Commit(f.position(), f.resume())
 	return nil
 }
 
 // undo ends the open group without its changes.
 func (f *follower) undo(n uint64) error {
-	if !f.build.back(n) {
+	if !f.build.Back(n) {
 		return fault.Refuse("raise source.max_transaction_bytes above the size of that transaction and start again: it is read anew from the mark",
 			"the log takes back a part of a transaction at %s that was handed on already", f.at())
 	}
@@ -183,13 +183,13 @@ func (f *follower) rotate(data []byte, h header) error {
 		return fault.Refuse("set log_bin of the source back to what it was; or `tailrace run --overwrite` copies everything again", "the log goes on in file %s after %s: log_bin was changed", name, f.file)
 	case n < f.number:
 		return setBack(f.from, fmt.Sprintf("the log goes on in file %s after %s", name, f.file))
-	case f.group.open && f.build.cut:
+	case f.group.open && f.build.Cut:
 		return fault.Retry(nil, "the log file %s ends inside a transaction: the source has crashed", f.file)
 	case n == f.number:
 		return nil
 	}
 	if f.group.open { // the source crashed while it wrote it: it was never committed
-		f.group, f.build.open = group{}, false
+		f.group, f.build.Open = group{}, false
 		if err := f.undo(0); err != nil {
 			return err
 		}
@@ -232,7 +232,7 @@ func (f *follower) xaPrepare(data []byte) error {
 	if len(data) > 0 && data[0] != 0 { // in one phase: it is a commit
 		return f.commit()
 	}
-	if f.build.ordinal > 0 {
+	if f.build.Ordinal > 0 {
 		return fault.Refuse("leave the tables that are written so out of the flows, or have them written without XA; then `tailrace run --overwrite`",
 			"the log holds a distributed (XA) transaction that writes to followed tables, prepared at %s: it cannot be followed", f.at())
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/go-mysql-org/go-mysql/replication"
 
 	"tailrace/internal/change"
+	"tailrace/internal/change/segment"
 	"tailrace/internal/fault"
 	"tailrace/source"
 )
@@ -64,7 +65,7 @@ type follower struct {
 	group   group
 	layouts layouts
 	arena   arena
-	build   builder
+	build   segment.Builder
 	saved   []savepoint
 
 	quietAt time.Time // when a quiet point was last handed on alone
@@ -116,11 +117,11 @@ func (f *follower) follow(ctx context.Context, o source.FollowOptions) (err erro
 		return err
 	}
 	f.layouts.forget()
-	f.build.pieceBytes = int(min(o.PieceBytes, 1<<40))
-	if f.build.pieceBytes <= 0 {
-		f.build.pieceBytes = defaultPiece
+	f.build.PieceBytes = int(min(o.PieceBytes, 1<<40))
+	if f.build.PieceBytes <= 0 {
+		f.build.PieceBytes = segment.DefaultPiece
 	}
-	f.build.end = f.from
+	f.build.End = f.from
 	return f.stream(ctx)
 }
 
@@ -352,26 +353,26 @@ func (f *follower) idle(backlog bool) (time.Duration, error) {
 		return 0, f.failed
 	}
 	f.backlog = backlog
-	if backlog && !f.build.full() {
+	if backlog && !f.build.Full() {
 		return backlogPause, nil
 	}
 	if err := f.handOn(f.quietDue()); err != nil {
 		f.failed = err
 		return 0, err
 	}
-	if f.build.quiet.IsZero() {
+	if f.build.Quiet.IsZero() {
 		return 0, nil
 	}
 	return max(quietEvery-time.Since(f.quietAt), time.Millisecond), nil
 }
 
 func (f *follower) quietDue() bool {
-	return !f.build.quiet.IsZero() && time.Since(f.quietAt) >= quietEvery
+	return !f.build.Quiet.IsZero() && time.Since(f.quietAt) >= quietEvery
 }
 
 // handOn gives what is complete to the caller.
 func (f *follower) handOn(quietAlone bool) error {
-	seg := f.build.take(quietAlone, f.resume())
+	seg := f.build.Take(quietAlone, f.resume())
 	if seg == nil {
 		return nil
 	}
@@ -386,10 +387,10 @@ func (f *follower) handOn(quietAlone bool) error {
 
 // portion hands on what is complete if it is enough, or a piece.
 func (f *follower) portion() error {
-	if f.build.tooBig() {
-		f.build.piece()
+	if f.build.TooBig() {
+		f.build.Piece()
 	}
-	if f.build.full() || f.build.cut && len(f.build.txs) > 0 {
+	if f.build.Full() || f.build.Partial() {
 		return f.handOn(false)
 	}
 	return nil
@@ -446,10 +447,10 @@ func (f *follower) take(raw []byte, inner bool) error {
 	if err := f.event(raw, h, before); err != nil {
 		return err
 	}
-	if inner || f.group.open || f.build.open {
+	if inner || f.group.open || f.build.Open {
 		return f.portion()
 	}
-	f.build.quietAt(f.position())
+	f.build.QuietAt(f.position())
 	return f.portion()
 }
 

@@ -96,7 +96,7 @@ func (f *follower) rows(typ replication.EventType, data []byte, h header, before
 			return f.rowError(err)
 		}
 		data = data[used:]
-		f.build.add(c, len(c.Old)+len(c.New))
+		f.build.Add(c, len(c.Old)+len(c.New))
 		if err := f.portion(); err != nil {
 			return err
 		}

@@ -84,7 +84,7 @@ func (f *follower) query(raw []byte, h header, before change.Position) error {
 		}
 		return f.commit()
 	case "SAVEPOINT":
-		f.saved = append(f.saved, savepoint{name: strings.TrimSpace(rest), at: f.build.ordinal})
+		f.saved = append(f.saved, savepoint{name: strings.TrimSpace(rest), at: f.build.Ordinal})
 		return nil
 	case "RELEASE":
 		return nil
@@ -215,7 +215,7 @@ func (f *follower) truncate(n change.Name) error {
 		}
 		t = s.sameTable(newTable(d, s.layoutOptions()))
 	}
-	f.build.add(change.Change{Op: change.Truncate, Table: t}, 0)
+	f.build.Add(change.Change{Op: change.Truncate, Table: t}, 0)
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"tailrace/internal/change"
+	"tailrace/internal/change/segment"
 	"tailrace/internal/fault"
 	"tailrace/internal/spool"
 	"tailrace/source"
@@ -43,7 +44,7 @@ type follower struct {
 	window  *window
 	status  *status
 	layouts layouts
-	build   builder
+	build   segment.Builder
 	streams streams
 	report  *pgconn.PgError // the server's error that has ended the stream
 	paced   *pacedConn      // nil: not paced
@@ -120,11 +121,11 @@ func (s *Source) newFollower(conn net.Conn, paced *pacedConn, spooled *spool.Spo
 		paced:   paced,
 		silence: min(max(s.silence, 2*timeout), 5*time.Minute),
 	}
-	f.build.pieceBytes = int(min(o.PieceBytes, 1<<40))
-	if f.build.pieceBytes <= 0 {
-		f.build.pieceBytes = defaultPiece
+	f.build.PieceBytes = int(min(o.PieceBytes, 1<<40))
+	if f.build.PieceBytes <= 0 {
+		f.build.PieceBytes = segment.DefaultPiece
 	}
-	f.build.end = from.Offset
+	f.build.End = from
 	f.received.Store(from.Offset)
 	f.status = &status{conn: conn, received: &f.received, confirmed: &s.confirmed, moved: s.confirmNow,
 		asked: make(chan struct{}, 1), every: statusEvery(timeout)}
@@ -343,10 +344,10 @@ func (f *follower) run(ctx context.Context) error {
 // portion cuts an open transaction that is too large, and hands on what is
 // complete if it is enough or a piece.
 func (f *follower) portion(ctx context.Context) error {
-	if f.build.tooBig() {
-		f.build.piece()
+	if f.build.TooBig() {
+		f.build.Piece()
 	}
-	if f.build.full() || f.build.cut && len(f.build.txs) > 0 {
+	if f.build.Full() || f.build.Partial() {
 		return f.handOn(ctx, false)
 	}
 	return nil
@@ -362,12 +363,12 @@ func (f *follower) age() time.Duration {
 }
 
 func (f *follower) quietDue() bool {
-	return f.build.quiet != 0 && (f.urgent || time.Since(f.quietAt) >= quietEvery)
+	return !f.build.Quiet.IsZero() && (f.urgent || time.Since(f.quietAt) >= quietEvery)
 }
 
 // handOn gives what is complete to the caller.
 func (f *follower) handOn(ctx context.Context, quietAlone bool) error {
-	seg := f.build.take(quietAlone)
+	seg := f.build.Take(quietAlone, "")
 	if seg == nil {
 		return nil
 	}
@@ -375,7 +376,7 @@ func (f *follower) handOn(ctx context.Context, quietAlone bool) error {
 		f.quietAt, f.urgent = time.Now(), false
 	}
 	seg.Age = f.age()
-	f.received.Store(max(f.received.Load(), f.build.end))
+	f.received.Store(max(f.received.Load(), f.build.End.Offset))
 	return f.out(ctx, seg)
 }
 
@@ -386,7 +387,7 @@ func (f *follower) read(ctx context.Context) error {
 	asked := false
 	for {
 		wait := f.silence / 2
-		quiet := f.build.quiet != 0
+		quiet := !f.build.Quiet.IsZero()
 		if quiet {
 			wait = min(wait, max(quietEvery-time.Since(f.quietAt), time.Millisecond))
 		}
@@ -463,8 +464,8 @@ func (f *follower) copyData(ctx context.Context, body []byte) error {
 		if len(body) != 18 {
 			return fault.Corrupted("the log has a keepalive of %d bytes", len(body))
 		}
-		if !f.build.open && f.streams.xid == 0 {
-			f.build.quietAt(binary.BigEndian.Uint64(body[1:]))
+		if !f.build.Open && f.streams.xid == 0 {
+			f.build.QuietAt(change.LSN(binary.BigEndian.Uint64(body[1:])))
 			if f.age() >= behind {
 				f.urgent = true // what is gathered of the backlog need not wait for more
 			}
@@ -491,16 +492,16 @@ func (f *follower) logMessage(ctx context.Context, data []byte) error {
 	b := &f.build
 	switch m.Kind {
 	case pgoutput.Begin:
-		if b.open {
-			return fault.Corrupted("the log begins transaction %d inside transaction %d", m.XID, b.current.XID)
+		if b.Open {
+			return fault.Corrupted("the log begins transaction %d inside transaction %d", m.XID, b.Current.XID)
 		}
-		b.begin(m.LSN, m.XID, pgoutput.Instant(m.Time))
+		b.Begin(change.LSN(m.LSN), m.XID, pgoutput.Instant(m.Time))
 		f.committed = m.Time
 	case pgoutput.Commit:
-		if !b.open || m.LSN != b.current.Begin.Offset || m.End <= m.LSN {
-			return fault.Corrupted("the log commits transaction %d at %s, but it began for a commit at %s", b.current.XID, change.LSN(m.LSN), b.current.Begin)
+		if !b.Open || m.LSN != b.Current.Begin.Offset || m.End <= m.LSN {
+			return fault.Corrupted("the log commits transaction %d at %s, but it began for a commit at %s", b.Current.XID, change.LSN(m.LSN), b.Current.Begin)
 		}
-		b.commit(m.End)
+		b.Commit(change.LSN(m.End), "")
 		f.committed = m.Time
 	case pgoutput.StreamStart, pgoutput.StreamStop, pgoutput.StreamCommit, pgoutput.StreamAbort:
 		return f.stream(ctx)
@@ -515,7 +516,7 @@ func (f *follower) logMessage(ctx context.Context, data []byte) error {
 
 func (f *follower) parse(data []byte) error {
 	if err := pgoutput.Parse(data, &f.message); err != nil {
-		return fault.Corrupted("read the log after %s: %v", change.LSN(f.build.end), err)
+		return fault.Corrupted("read the log after %s: %v", f.build.End, err)
 	}
 	return nil
 }
@@ -524,8 +525,8 @@ func (f *follower) parse(data []byte) error {
 // number of a Relation message.
 func (f *follower) content(ctx context.Context, data []byte, arrival uint64) error {
 	m, b := &f.message, &f.build
-	if !b.open && m.Kind != pgoutput.Logical {
-		return fault.Corrupted("the log has a message of kind %q outside a transaction after %s", m.Kind, change.LSN(b.end))
+	if !b.Open && m.Kind != pgoutput.Logical {
+		return fault.Corrupted("the log has a message of kind %q outside a transaction after %s", m.Kind, b.End)
 	}
 	switch m.Kind {
 	case pgoutput.Insert, pgoutput.Update, pgoutput.Delete:
@@ -537,7 +538,7 @@ func (f *follower) content(ctx context.Context, data []byte, arrival uint64) err
 		if m.Kind == pgoutput.Update && m.Old != nil && !m.OldIsKey && row.HasAbsent(m.NewCols) {
 			row = complete(row, m.Old)
 		}
-		b.add(change.Change{Op: change.Op(m.Kind), OldIsKey: m.OldIsKey, Table: t, Old: m.Old, New: row}, len(data)+frameBytes)
+		b.Add(change.Change{Op: change.Op(m.Kind), OldIsKey: m.OldIsKey, Table: t, Old: m.Old, New: row}, len(data)+frameBytes)
 	case pgoutput.Relation:
 		return f.describe(ctx, data, &m.Layout, arrival)
 	case pgoutput.Type:
@@ -548,7 +549,7 @@ func (f *follower) content(ctx context.Context, data []byte, arrival uint64) err
 			if known == nil {
 				return fault.Corrupted("the log truncates relation %d without having described it", id)
 			}
-			b.add(change.Change{Op: change.Truncate, Table: known.table}, 0)
+			b.Add(change.Change{Op: change.Truncate, Table: known.table}, 0)
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ func (s *Source) openSpool() (*spool.Spool, error) {
 // transaction well. If a piece of a transaction was handed on, only the caller can
 // begin anew; that transaction was not streamed.
 func (f *follower) cannotStream() bool {
-	return f.report != nil && (strings.HasPrefix(f.report.Code, "XX") || strings.HasPrefix(f.report.Code, "22")) && !(f.build.open && f.build.cut)
+	return f.report != nil && (strings.HasPrefix(f.report.Code, "XX") || strings.HasPrefix(f.report.Code, "22")) && !(f.build.Open && f.build.Cut)
 }
 
 // stream takes the parsed message around blocks of open transactions.
@@ -80,8 +80,8 @@ func (f *follower) streamed(ctx context.Context) error {
 	switch {
 	case st.spool == nil:
 		return fault.Corrupted("the log has a message of kind %q, which was not asked for", m.Kind)
-	case f.build.open:
-		return fault.Corrupted("the log has a message of kind %q inside transaction %d", m.Kind, f.build.current.XID)
+	case f.build.Open:
+		return fault.Corrupted("the log has a message of kind %q inside transaction %d", m.Kind, f.build.Current.XID)
 	case m.Kind != pgoutput.StreamStop && m.XID == 0:
 		return fault.Corrupted("the log has a message of kind %q without a transaction", m.Kind)
 	}
@@ -125,7 +125,7 @@ func (f *follower) spoolMessage(data []byte) error {
 	st := &f.streams
 	xid, body, err := pgoutput.Streamed(data)
 	if err != nil {
-		return fault.Corrupted("read transaction %d, which is open, after %s: %v", st.xid, change.LSN(f.build.end), err)
+		return fault.Corrupted("read transaction %d, which is open, after %s: %v", st.xid, f.build.End, err)
 	}
 	var behind []byte
 	switch pgoutput.Kind(data[0]) {
@@ -150,7 +150,7 @@ func (f *follower) unspool(ctx context.Context, commit pgoutput.Message) error {
 	all := f.layouts
 	own := map[uint32]*layout{}
 	f.layouts = layouts{known: own, names: all.names}
-	f.build.begin(commit.LSN, commit.XID, pgoutput.Instant(commit.Time))
+	f.build.Begin(change.LSN(commit.LSN), commit.XID, pgoutput.Instant(commit.Time))
 	f.committed = commit.Time
 	for {
 		data, err := records.Next()
@@ -190,6 +190,6 @@ func (f *follower) unspool(ctx context.Context, commit pgoutput.Message) error {
 	maps.Copy(all.known, own)
 	all.last = nil
 	f.layouts = all
-	f.build.commit(commit.End)
+	f.build.Commit(change.LSN(commit.End), "")
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"tailrace/internal/change"
+	"tailrace/internal/change/segment"
 	"tailrace/internal/dbtest"
 	"tailrace/internal/fault"
 	"tailrace/internal/spool"
@@ -492,7 +493,7 @@ func (f *fixture) fed(t *testing.T, messages ...message) ([]string, error) {
 		return nil
 	}
 	r := &follower{source: f.source, out: out, streams: streams{spool: s},
-		layouts: layouts{known: map[uint32]*layout{}, names: map[uint32]string{}}, build: builder{pieceBytes: 1 << 20}}
+		layouts: layouts{known: map[uint32]*layout{}, names: map[uint32]string{}}, build: segment.Builder{PieceBytes: 1 << 20}}
 	for _, m := range messages {
 		if err := r.logMessage(testContext(t), m); err != nil {
 			return nil, err
