@@ -23,6 +23,7 @@ var leaves = []string{"internal/change", "internal/fault"}
 var allowed = map[string][]string{
 	"internal/change":   {},
 	"internal/fault":    {},
+	"internal/snapdiff": {},
 	"internal/spool":    {},
 	"internal/mysqldsn": {},
 	"source":            {"internal/spool", "internal/mysqldsn"},
@@ -33,7 +34,7 @@ var allowed = map[string][]string{
 	"internal/flow":     {},
 	"internal/expr":     {},
 	"internal/config":   {"internal/flow"},
-	"internal/pipeline": {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow", "internal/expr"},
+	"internal/pipeline": {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow", "internal/expr", "internal/snapdiff"},
 	"internal/metrics":  {"checkpoint", "internal/pipeline"},
 	"internal/control":  {"sink"},
 	"internal/dbtest":   {},
