@@ -56,6 +56,7 @@ var drivers = map[string][]string{
 	"github.com/go-sql-driver":         {"source/mysql", "sink/mysql", "internal/mysqldsn", "internal/dbtest"},
 	"github.com/spf13/viper":           {"internal/config"},
 	"github.com/spf13/cobra":           {"cmd"},
+	"github.com/robfig/cron":           {"internal/flow"},
 	"github.com/testcontainers":        {"internal/dbtest"},
 	"github.com/schollz/progressbar":   {"cmd"},
 	"github.com/parquet-go":            {"source/files"},
