@@ -139,6 +139,36 @@ type CopyRequest struct {
 	// Part, if not nil, asks for the rows in these buckets alone, of a source that is a
 	// Summer. KeyColumns choose the bucket; without any the whole row does.
 	Part *rowsum.Part
+	// Query, if not empty, asks for the rows of this query in place of a table's, as text,
+	// of a source that is a Querier. Table is then what it gave of the query.
+	Query string
+}
+
+// Querier is a Source that can describe what a query gives.
+type Querier interface {
+	// DescribeQuery returns the columns of a query's rows as a table without name and
+	// number: names, types, nullability (true where it cannot be known). It reads no rows. A
+	// query that is no single SELECT-type statement (also WITH, VALUES, TABLE) is refused;
+	// so are two columns of one name.
+	DescribeQuery(ctx context.Context, query string) (*change.Table, error)
+}
+
+// Versions is a set of files each of which holds a whole table at a version.
+type Versions interface {
+	// List returns the files that are there, in no order.
+	List(ctx context.Context) ([]VersionFile, error)
+	// Describe returns the columns of a file, as a table without name and number.
+	Describe(ctx context.Context, f VersionFile) (*change.Table, error)
+	// Read hands on every row of a file, in the columns of t, as texts. row is valid during
+	// the call only.
+	Read(ctx context.Context, f VersionFile, t *change.Table, fn func(row change.Row) error) error
+}
+
+// VersionFile is one of them.
+type VersionFile struct {
+	Path    string // relative to the set's folder
+	Version string // as its path spells it
+	Size    int64  // bytes
 }
 
 // Summer is a Snapshot that can reduce a table to sums of row hashes where it lies.

@@ -49,9 +49,9 @@ func (l *Lane) Base() Base { return l.base }
 // SetBase tells the lane what is remembered of it.
 func (l *Lane) SetBase(b Base) { l.base = b }
 
-// baseAt is where the base is remembered, beside the definition: DefinitionLookup finds
-// both, which differ by their place in the source.
-var baseAt = []byte("base")
+// Where base and failure are remembered, beside the definition: DefinitionLookup finds
+// all three, which differ by their place in the source.
+var baseAt, failedAt = []byte("base"), []byte("failed")
 
 func (b *Base) record() Record {
 	var body []byte
@@ -62,17 +62,49 @@ func (b *Base) record() Record {
 	return Record{Key: definition.Key, Seq: definition.Seq, At: baseAt, Body: body}
 }
 
-// AboutTarget reads a record that DefinitionLookup found: the definition, or the base.
-func AboutTarget(r *Record) (definition string, base Base, err error) {
-	if !bytes.Equal(r.At, baseAt) {
-		return string(r.Body), Base{}, nil
+// Failed is why the newest snapshot was not applied, until one is.
+type Failed struct {
+	Reason string // no row values; empty: none failed
+	At     int64  // µs since the Unix epoch
+}
+
+// Record is how a destination remembers it, in place of an earlier one.
+func (f Failed) Record() Record {
+	return Record{Key: definition.Key, Seq: definition.Seq, At: failedAt, Body: append(binary.AppendVarint(nil, f.At), f.Reason...)}
+}
+
+func (Failed) id() RecordID { return RecordID{definition.Key, definition.Seq, failedAt} }
+
+// About is one thing that is remembered of a target as a whole; the others are zero.
+type About struct {
+	Definition string
+	Base       Base
+	Failed     Failed
+}
+
+// AboutTarget reads a record that DefinitionLookup found.
+func AboutTarget(r *Record) (a About, err error) {
+	switch {
+	case bytes.Equal(r.At, baseAt):
+		a.Base, err = readBase(r.Body)
+	case bytes.Equal(r.At, failedAt):
+		n, w := binary.Varint(r.Body)
+		if w <= 0 {
+			return a, errBody
+		}
+		a.Failed = Failed{Reason: string(r.Body[w:]), At: n}
+	default:
+		a.Definition = string(r.Body)
 	}
-	b := r.Body
+	return a, err
+}
+
+func readBase(b []byte) (base Base, err error) {
 	var fields [2][]byte
 	for i := range fields {
 		n, w := binary.Uvarint(b)
 		if w <= 0 || n > uint64(len(b)-w) {
-			return "", Base{}, errBody
+			return Base{}, errBody
 		}
 		fields[i], b = bytes.Clone(b[w:w+int(n)]), b[w+int(n):]
 	}
@@ -80,14 +112,14 @@ func AboutTarget(r *Record) (definition string, base Base, err error) {
 	for _, into := range []*int64{&base.Taken, &base.Rows} {
 		n, w := binary.Varint(b)
 		if w <= 0 {
-			return "", Base{}, errBody
+			return Base{}, errBody
 		}
 		*into, b = n, b[w:]
 	}
 	if len(b) > 0 {
-		return "", Base{}, errBody
+		return Base{}, errBody
 	}
-	return "", base, nil
+	return base, nil
 }
 
 // shotLast reports whether the newest that is remembered of the key came of a snapshot.

@@ -209,8 +209,8 @@ func mergedHistory(r *rand.Rand) error {
 // base reads the base back from the records.
 func (m *memory) base() (sequenced.Base, error) {
 	for _, r := range m.sorted(string(sequenced.DefinitionLookup().Key)) {
-		if _, base, err := sequenced.AboutTarget(&r); err != nil || !base.IsZero() {
-			return base, err
+		if a, err := sequenced.AboutTarget(&r); err != nil || !a.Base.IsZero() {
+			return a.Base, err
 		}
 	}
 	return sequenced.Base{}, nil

@@ -423,6 +423,7 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Aside, c Counts, err error) 
 	}
 	if l.compared != nil {
 		w.Put = append(w.Put, l.compared.record())
+		w.Remove = append(w.Remove, Failed{}.id())
 		l.base, l.compared = *l.compared, nil
 	}
 	w.Head = l.head
