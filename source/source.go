@@ -139,6 +139,13 @@ type CopyRequest struct {
 	// Part, if not nil, asks for the rows in these buckets alone, of a source that is a
 	// Summer. KeyColumns choose the bucket; without any the whole row does.
 	Part *rowsum.Part
+	// Query, if not empty, asks for the rows of this query in place of a table's, of a
+	// source that is a Querier. Table then only describes its columns, as DescribeQuery did,
+	// and Columns are some of them. Text, without Range, Keys, Part and StartAt. The order of
+	// the rows is the server's, whatever the query says. Rows that were written before an
+	// error count for nothing: that a table the query reads was emptied meanwhile is found
+	// at its end.
+	Query string
 }
 
 // Summer is a Snapshot that can reduce a table to sums of row hashes where it lies.
