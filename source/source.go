@@ -139,18 +139,13 @@ type CopyRequest struct {
 	// Part, if not nil, asks for the rows in these buckets alone, of a source that is a
 	// Summer. KeyColumns choose the bucket; without any the whole row does.
 	Part *rowsum.Part
-	// Query, if not empty, asks for the rows of this query in place of a table's, as text,
-	// of a source that is a Querier. Table is then what it gave of the query.
+	// Query, if not empty, asks for the rows of this query in place of a table's, of a
+	// source that is a Querier. Table then only describes its columns, as DescribeQuery did,
+	// and Columns are some of them. Text, without Range, Keys, Part and StartAt. The order of
+	// the rows is the server's, whatever the query says. Rows that were written before an
+	// error count for nothing: that a table the query reads was emptied meanwhile is found
+	// at its end.
 	Query string
-}
-
-// Querier is a Source that can describe what a query gives.
-type Querier interface {
-	// DescribeQuery returns the columns of a query's rows as a table without name and
-	// number: names, types, nullability (true where it cannot be known). It reads no rows. A
-	// query that is no single SELECT-type statement (also WITH, VALUES, TABLE) is refused;
-	// so are two columns of one name.
-	DescribeQuery(ctx context.Context, query string) (*change.Table, error)
 }
 
 // Versions is a set of files each of which holds a whole table at a version.

@@ -136,8 +136,8 @@ func (s *session) versionOf(ctx context.Context, b *Bound, base sequenced.Base, 
 	case flow.ByQuery:
 		v.State = change.Absent
 		rows := 0
-		one := &change.Table{Columns: []change.Column{{Name: "version", Type: b.flow.Types[0], Nullable: true}}}
-		err := s.eachRow(ctx, snap, source.CopyRequest{Table: one, Columns: []string{"version"}, Query: b.Spec.Snapshot.VersionQuery}, func(row change.Row) error {
+		one := &change.Table{Columns: []change.Column{{Name: b.flow.Names[0], Type: b.flow.Types[0], Nullable: true}}}
+		err := s.eachRow(ctx, snap, source.CopyRequest{Table: one, Columns: []string{b.flow.Names[0]}, Query: b.Spec.Snapshot.VersionQuery}, func(row change.Row) error {
 			values, err := row.Values(nil, 1)
 			if err != nil {
 				return err

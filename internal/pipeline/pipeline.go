@@ -39,20 +39,19 @@ type Config struct {
 	DefaultSchema string                                        // the destination's
 	Owner         checkpoint.Owner
 
-	Workers     int           // tables, or parts of large ones, copied at once
-	SplitBytes  int64         // tables larger than this on disk are copied in parts of about this size; 0: none
-	CopyRate    *hydrate.Rate // of all copies together; nil: as fast as it goes
-	BatchRows   int           // row changes that close a batch
-	BatchBytes  int64         // bytes that close a batch
-	QueueBytes  int64         // what may wait between reading and applying
-	PieceBytes  int64         // a larger source transaction comes in pieces
-	DrainMax    time.Duration // for finishing a batch on shutdown
-	RetryMax    time.Duration // how long transient faults are retried since it last worked
-	Retention   Retention     // what the source may keep for us
-	SpoolDir    string        // where a snapshot is kept while it is compared; empty: the system's folder
-	DeleteShare *float64      // in place of each snapshot flow's own MaxDeleteShare
-	Beginning   Beginning     // of a pipeline without a mark
-	WaitOwner   time.Duration // how long to wait for an owner on another host to become stale
+	Workers    int           // tables, or parts of large ones, copied at once
+	SplitBytes int64         // tables larger than this on disk are copied in parts of about this size; 0: none
+	CopyRate   *hydrate.Rate // of all copies together; nil: as fast as it goes
+	BatchRows  int           // row changes that close a batch
+	BatchBytes int64         // bytes that close a batch
+	QueueBytes int64         // what may wait between reading and applying
+	PieceBytes int64         // a larger source transaction comes in pieces
+	DrainMax   time.Duration // for finishing a batch on shutdown
+	RetryMax   time.Duration // how long transient faults are retried since it last worked
+	Retention  Retention     // what the source may keep for us
+	SpoolDir   string        // where a snapshot is kept while it is compared; empty: the system's folder
+	Beginning  Beginning     // of a pipeline without a mark
+	WaitOwner  time.Duration // how long to wait for an owner on another host to become stale
 
 	// Attend, if not nil, runs beside each session from the moment the pipeline is owned
 	// until ctx ends, and answers those who ask; it makes the run a daemon, which rests
@@ -72,6 +71,8 @@ type Mode struct {
 	NoFollow  bool     // CopyOnly, and leave neither slot nor mark
 	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
 	Tables    []string // CopyOnly: copy these targets again although they are there
+
+	DeleteShare *float64 // in place of each snapshot flow's own MaxDeleteShare; nil: none
 
 	// Of a beginning without a copy: Asked, it was asked for by a flag and not by
 	// hydrate.mode; Until, the end of the backup, zero: now; Begun is told what came of it.

@@ -308,8 +308,8 @@ func (s *session) held(ctx context.Context, c *channel, x *exposure) error {
 func (s *session) guardShot(x *exposure, c snapdiff.Counts) error {
 	name := x.b.name()
 	share := x.b.Spec.Snapshot.MaxDeleteShare
-	if s.DeleteShare != nil {
-		share = *s.DeleteShare
+	if s.mode.DeleteShare != nil {
+		share = *s.mode.DeleteShare
 	}
 	switch {
 	case c.DuplicateSnapshot > 0:

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,6 +19,7 @@ import (
 type Shot struct {
 	rel     *source.Relation
 	version change.Type // of its versions
+	column  string      // that the version query gives
 }
 
 func (s Shot) relation() []source.Relation {
@@ -72,6 +74,7 @@ func describeShot(ctx context.Context, n *flow.Snapshot, log source.Source, rela
 		if len(t.Columns) != 1 {
 			return s, fault.Badly("the version query gives %d columns; it is to give one", len(t.Columns))
 		}
+		s.column = t.Columns[0].Name
 		if s.version = t.Columns[0].Type; !sequenced.Sortable(s.version) {
 			return s, fault.Badly("SNAPSHOT_VERSION_NOT_SORTABLE: values of type %s have no order to go by; let the version query give a number, a time or an identifier", s.version.Name)
 		}
@@ -171,7 +174,7 @@ func bindShot(spec *flow.Spec, order int, rel *source.Relation, shot Shot, sourc
 		b.Target.Columns = append(b.Target.Columns, scd.Column{Name: c.Name, Type: c.Type, Key: isKey[i], Tracked: tracked[i], Nullable: c.Nullable && !isKey[i]})
 	}
 	b.flow = &sequenced.Flow{Name: flowName(spec, b.Target), Order: uint16(order), Feed: true, Inputs: len(t.Columns), Update: -1,
-		Types: []change.Type{shot.version}, Names: []string{"version"}}
+		Types: []change.Type{shot.version}, Names: []string{cmp.Or(shot.column, "version")}}
 	if err := b.readFrom(b.Target); err != nil {
 		return Bound{}, err
 	}
