@@ -269,8 +269,12 @@ func (s *session) applyShot(ctx context.Context, x *exposure) error {
 	fault.KillPoint("snapshot applied")
 	s.progressed = true
 	s.Stats.Shots.Add(1)
-	s.Log.Info("snapshot applied", "flow", x.b.name(), "target", c.target.Name.String(), "version", string(x.version.Data), "file", x.file, "rows", counts.Snapshot,
-		"new", counts.New, "changed", counts.Changed, "gone", counts.Gone, "seconds", fmt.Sprintf("%.1f", time.Since(began).Seconds()))
+	about := []any{"flow", x.b.name(), "target", c.target.Name.String(), "version", string(x.version.Data)}
+	if x.file != "" {
+		about = append(about, "file", x.file)
+	}
+	s.Log.Info("snapshot applied", append(about, "rows", counts.Snapshot,
+		"new", counts.New, "changed", counts.Changed, "gone", counts.Gone, "seconds", fmt.Sprintf("%.1f", time.Since(began).Seconds()))...)
 	return nil
 }
 

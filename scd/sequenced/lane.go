@@ -418,7 +418,7 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Aside, c Counts, err error) 
 		}
 	}
 	if l.define != nil {
-		w.Put = append(w.Put, Record{Key: definition.Key, Seq: definition.Seq, At: definition.At, Body: l.define})
+		w.Put = append(w.Put, definitionRecord(string(l.define)))
 		l.define = nil
 	}
 	if l.compared != nil {
