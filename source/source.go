@@ -166,6 +166,12 @@ type VersionFile struct {
 	Size    int64  // bytes
 }
 
+// Lister is a Source of files that can say which are there.
+type Lister interface {
+	// There lists the paths of a relation's files, as change.File has them.
+	There(ctx context.Context, relation change.Name) ([]string, error)
+}
+
 // Summer is a Snapshot that can reduce a table to sums of row hashes where it lies.
 type Summer interface {
 	// SumForm says of what the sums of the columns in r are made; empty: they cannot be

@@ -72,6 +72,7 @@ type Mode struct {
 	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
 	Tables    []string // CopyOnly: copy these targets again although they are there
 
+	Flow        string   // Once: of the snapshot flows only this one takes its snapshots; empty: all
 	DeleteShare *float64 // in place of each snapshot flow's own MaxDeleteShare; nil: none
 
 	// Of a beginning without a copy: Asked, it was asked for by a flag and not by
@@ -86,6 +87,9 @@ type Mode struct {
 
 	// errand is carried out after the copy, in place of following.
 	errand func(stop, work context.Context, s *session) error
+
+	// refreshed is called at the end of a run that was to bring one flow up to date.
+	refreshed func(s *session) error
 
 	// instead runs in place of copying and following, with the pipeline owned and the
 	// flows bound (quarantine retry). stop ends it gracefully, work at once.
@@ -109,6 +113,7 @@ type session struct {
 	broken        error  // what ended the stream during an errand: the session ends with it
 	copies        copies // beside the stream
 	shots         shots
+	again         []string // targets that the next walk makes anew
 	meeting       *meeting // of such a copy's own stream: where it stops
 
 	src    source.Source // the log; of a pipeline without one, the files
@@ -300,6 +305,7 @@ func (s *session) walk(stop, work context.Context) error {
 	if err := s.shoot(stop, work); err != nil {
 		return err
 	}
+	s.shots.copied()
 	var until change.Position
 	if s.mode.Once && !s.keepless {
 		if until, err = s.src.Head(work); err != nil {
@@ -313,6 +319,9 @@ func (s *session) walk(stop, work context.Context) error {
 	}
 	if read.Err() != nil && stop.Err() == nil {
 		return errPaused
+	}
+	if s.mode.refreshed != nil && s.shots.missed == nil && stop.Err() == nil {
+		return s.mode.refreshed(s)
 	}
 	return s.shots.missed
 }

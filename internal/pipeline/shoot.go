@@ -30,10 +30,30 @@ import (
 // shots are a session's snapshot flows at work.
 type shots struct {
 	begun  sync.Once
-	missed error // the first that a run which ends did not apply
+	missed error     // the first that a run which ends did not apply
+	kicks  chan kick // those who ask for one out of turn
 
-	mu    sync.Mutex
-	bases map[change.Name]sequenced.Base // by target: its newest
+	mu     sync.Mutex
+	bases  map[change.Name]sequenced.Base // by target: its newest
+	copies []chan error                   // of those who wait for targets that are made anew
+}
+
+// copiedAgain gives what is closed when the targets that are to be made anew are copied.
+func (h *shots) copiedAgain() chan error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := make(chan error, 1)
+	h.copies = append(h.copies, c)
+	return c
+}
+
+func (h *shots) copied() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.copies {
+		c <- nil
+	}
+	h.copies = nil
 }
 
 func (h *shots) base(target change.Name) sequenced.Base {
@@ -102,7 +122,7 @@ func (s *session) shoot(stop, work context.Context) error {
 		return nil
 	}
 	for _, b := range flows {
-		for stop.Err() == nil {
+		for stop.Err() == nil && !s.mode.except(b) {
 			took, err := s.shot(work, b, func(x *exposure) error { return s.applyShot(work, x) })
 			if s.broken != nil {
 				return s.broken
@@ -140,10 +160,20 @@ func (s *session) shootAlways(ctx context.Context) error {
 			at = time.Now().Add(flow.FilesEvery) // flows may come by a walk
 		}
 		timer := time.NewTimer(time.Until(at))
+		var asked kick
 		select {
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
+		case asked = <-s.shots.kicks:
+			timer.Stop()
+			flows := s.shotFlows()
+			i := slices.IndexFunc(flows, func(b *Bound) bool { return b.Target.Name == asked.target })
+			if i < 0 {
+				asked.done <- fault.Retry(nil, "target %s has no snapshot flow any more", asked.target)
+				continue
+			}
+			due = flows[i]
 		case <-timer.C:
 		}
 		if due == nil {
@@ -171,6 +201,9 @@ func (s *session) shootAlways(ctx context.Context) error {
 			}
 		case took && due.Spec.Snapshot.Path != "":
 			delete(last, due.name()) // the next file at once
+		}
+		if asked.done != nil {
+			asked.done <- err
 		}
 	}
 }

@@ -315,3 +315,20 @@ func (snapshot) Copy(_ context.Context, r source.CopyRequest, _ io.Writer) (int6
 }
 
 func (snapshot) Close(context.Context) error { return nil }
+
+// There lists the paths of a relation's files, as they are taken by.
+func (s *Source) There(ctx context.Context, relation change.Name) (paths []string, err error) {
+	for _, rel := range s.relations {
+		if rel.Name != relation.Table {
+			continue
+		}
+		files, err := rel.list(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("relation %s: %w", rel.Name, err)
+		}
+		for _, f := range files {
+			paths = append(paths, f.path)
+		}
+	}
+	return paths, nil
+}
