@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,48 @@ func TestADaemonTakesSnapshotsBesideAFeed(t *testing.T) {
 		want := sortedRows(query(t, server, r.source, `select k::text, v, more from item`))
 		if strings.Join(got, "\n") != strings.Join(want, "\n") {
 			t.Errorf("%s", differing(got, want))
+		}
+		r.same(t)
+	})
+}
+
+// A kill leaves a target as it was before the snapshot or as it is after it, and the next
+// run goes on from there.
+func TestASnapshotIsAppliedWholeOrNotAtAll(t *testing.T) {
+	server := dbtest.Postgres(t)
+	overKinds(t, func(t *testing.T, kind string) {
+		rnd := seeded(t)
+		r := newRig(t, server, kind, `create table item (k int primary key, v int, w text); insert into item select g, g % 7, 'w' from generate_series(1,400) g`,
+			`flows:
+  - {target: now, snapshot: {relation: item, version: counter, max_delete_share: 1}}
+  - {target: past, stored_as_scd_type: 2, snapshot: {relation: item, version: counter, max_delete_share: 1}}
+`)
+		r.env = []string{"TAILRACE_BATCH_MAX_ROWS=50"}
+		r.once(t)
+		rows := func() string { return strings.Join(sortedRows(r.held(t, `select cast(k as varchar), cast(v as varchar), w from now`)), "\n") }
+		open := func() string {
+			return strings.Join(sortedRows(r.held(t, `select cast(k as varchar), cast(v as varchar), w from past where "__END_AT" is null`)), "\n")
+		}
+		source := func() string {
+			return strings.Join(sortedRows(query(t, server, r.source, `select k::text, v::text, w from item`)), "\n")
+		}
+		for _, at := range []string{"snapshot read", "snapshot compared", "snapshot piece", "snapshot piece:3", "snapshot applied", "snapshot applied:2", "snapshot piece:5"} {
+			before := source()
+			r.exec(t, fmt.Sprintf(`update item set v = v + 1 where k %% 3 = %d`, rnd.IntN(3)), fmt.Sprintf(`delete from item where k %% 11 = %d`, rnd.IntN(11)),
+				fmt.Sprintf(`insert into item select g, 0, 'back' from generate_series(1,500) g where g %% 5 = %d on conflict do nothing`, rnd.IntN(5)))
+			if out, code := r.command(t, []string{"TAILRACE_KILL_AT=" + at}, "run", "--once"); code != -1 {
+				t.Fatalf("not killed at %s: exit %d\n%s", at, code, tail(out))
+			}
+			after := source()
+			for what, got := range map[string]string{"now": rows(), "past": open()} {
+				if got != before && got != after {
+					t.Fatalf("killed at %s: %s is neither as it was nor as the snapshot", at, what)
+				}
+			}
+			r.once(t)
+			if rows() != after || open() != after {
+				t.Fatalf("after a kill at %s: a target is not as the source", at)
+			}
 		}
 		r.same(t)
 	})

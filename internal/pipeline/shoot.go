@@ -381,6 +381,7 @@ func (s *session) writeShot(ctx context.Context, c *channel, x *exposure) (base 
 		if err := s.dst.Apply(ctx, batch); err != nil {
 			return fmt.Errorf("write the snapshot: %w", parkedByTarget(err))
 		}
+		fault.KillPoint("snapshot piece")
 		s.Stats.Operations.Add(int64(operations))
 		first, bytes = false, 0
 		return c.applied(ctx, batch)
