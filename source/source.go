@@ -161,9 +161,10 @@ type Versions interface {
 
 // VersionFile is one of them.
 type VersionFile struct {
-	Path    string // relative to the set's folder
-	Version string // as its path spells it
-	Size    int64  // bytes
+	Path     string    // relative to the set's folder, with slashes
+	Version  string    // as its path spells it; never empty
+	Size     int64     // bytes
+	Modified time.Time // Read refuses a file that is another by now; the zero time: it takes what it finds
 }
 
 // Lister is a Source of files that can say which are there.

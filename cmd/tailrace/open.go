@@ -93,7 +93,11 @@ func (e *environment) fromFiles() bool { return len(e.Relations) > 0 || e.Source
 
 // openVersions opens the files of a snapshot flow.
 func (e *environment) openVersions(s *flow.Snapshot) (source.Versions, error) {
-	return nil, fault.Badly("not yet")
+	set := &files.SnapshotSet{Root: filepath.Dir(e.path), Path: s.Path, Format: s.Format, Header: s.Header, Delimiter: s.Delimiter, Null: s.Null}
+	for _, c := range s.Columns {
+		set.Columns = append(set.Columns, files.DeclaredColumn(c))
+	}
+	return set, set.Validate()
 }
 
 // sources are what a configuration's changes come from: a log, files, or both.

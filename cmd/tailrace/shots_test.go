@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -136,7 +138,9 @@ func TestASnapshotIsAppliedWholeOrNotAtAll(t *testing.T) {
 `)
 		r.env = []string{"TAILRACE_BATCH_MAX_ROWS=50"}
 		r.once(t)
-		rows := func() string { return strings.Join(sortedRows(r.held(t, `select cast(k as varchar), cast(v as varchar), w from now`)), "\n") }
+		rows := func() string {
+			return strings.Join(sortedRows(r.held(t, `select cast(k as varchar), cast(v as varchar), w from now`)), "\n")
+		}
 		open := func() string {
 			return strings.Join(sortedRows(r.held(t, `select cast(k as varchar), cast(v as varchar), w from past where "__END_AT" is null`)), "\n")
 		}
@@ -163,4 +167,64 @@ func TestASnapshotIsAppliedWholeOrNotAtAll(t *testing.T) {
 		}
 		r.same(t)
 	})
+}
+
+// Snapshot files are drained in the order of their versions, each by itself; one that is
+// late is left alone, and bad ones change nothing.
+func TestSnapshotFilesAreTakenInTheOrderOfTheirVersions(t *testing.T) {
+	server := dbtest.Postgres(t)
+	overKinds(t, func(t *testing.T, kind string) {
+		r := newFeedRig(t, server, kind, `flows:
+  - {target: past, stored_as_scd_type: 2, keys: [id], snapshot: {path: 'in/s_(?P<version>[0-9]+)\.csv', format: csv, max_delete_share: 1}}
+  - {target: now, keys: [id], snapshot: {path: 'in/s_(?P<version>[0-9]+)\.csv', format: csv}}
+`)
+		contains(t, r.once(t), "FIRST_SNAPSHOT_EMPTY")
+		r.put(t, "in/s_2.csv", "id,city", "1,A", "2,B")
+		r.put(t, "in/s_10.csv", "id,city", "2,B", "3,C")
+		r.put(t, "in/s_4.csv", "id,city", "1,A", "2,X")
+		out := r.once(t)
+		if n := strings.Count(out, "snapshot applied"); n != 6 {
+			t.Errorf("%d snapshots applied, want 6\n%s", n, out)
+		}
+		past := []string{"1 A 2 10", "2 B 2 4", "2 X 4 10", "2 B 10 ∅", "3 C 10 ∅"}
+		r.holds(t, "past", []string{"id", "city", "__START_AT", "__END_AT"}, past...)
+		r.holds(t, "now", []string{"id", "city"}, "2 B", "3 C")
+		r.put(t, "in/s_3.csv", "id,city", "9,late")
+		if out := r.once(t); strings.Contains(out, "snapshot applied") {
+			t.Errorf("a late file was taken:\n%s", out)
+		}
+		r.holds(t, "past", []string{"id", "city", "__START_AT", "__END_AT"}, past...)
+		r.put(t, "in/s_11.csv", "id,city", "2,B", "2,B2")
+		r.refused(t, 3, []string{"DUPLICATE_KEY_VIOLATION", "at version 11"}, "run", "--once")
+		r.put(t, "in/s_11.csv", "id,city", "2,B", "x,C")
+		r.refused(t, 3, []string{"s_11.csv", "line 3"}, "run", "--once")
+		r.put(t, "in/s_11.csv", "id,city", "2,B")
+		r.put(t, "in/s_011.csv", "id,city", "2,B")
+		r.refused(t, 3, []string{"have one version"}, "run", "--once")
+		r.remove(t, "in/s_011.csv")
+		r.once(t)
+		r.holds(t, "now", []string{"id", "city"}, "2 B")
+		r.same(t)
+
+		// A daemon finds what comes later, and a target lives on without its files.
+		for _, name := range []string{"2", "3", "4", "10", "11"} {
+			r.remove(t, "in/s_"+name+".csv")
+		}
+		r.once(t)
+		r.must(t, "status")
+		p := r.start(t, nil)
+		time.Sleep(time.Second)
+		r.put(t, "in/s_20.csv", "id,city,more", "2,B,m")
+		eventually(t, time.Minute, "the file is taken", func() bool { return strings.Count(p.output.String(), "snapshot applied") == 2 })
+		p.stop(t)
+		r.holds(t, "now", []string{"id", "city", "more"}, "2 B m")
+		r.same(t)
+	})
+}
+
+func (r *feedRig) remove(t testing.TB, path string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(r.dir, filepath.FromSlash(path))); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -188,6 +188,10 @@ func (s *session) eachRow(ctx context.Context, snap source.Snapshot, req source.
 	return g.Wait()
 }
 
+// fileRests is how long a file must not have been written to before it is read: as files
+// of feeds.
+const fileRests = 2 * time.Second
+
 // exposeFile reads the oldest file above the last version.
 func (s *session) exposeFile(ctx context.Context, b *Bound, base sequenced.Base) (x *exposure, err error) {
 	set, err := s.OpenVersions(b.Spec.Snapshot)
@@ -206,12 +210,25 @@ func (s *session) exposeFile(ctx context.Context, b *Bound, base sequenced.Base)
 		return nil, nil
 	}
 	file := found[next].file
+	if wait := fileRests - time.Since(file.Modified); wait > 0 {
+		select {
+		case <-time.After(min(wait, fileRests)): // somebody may be writing to it
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if wait < fileRests { // else its time lies in the future: by another clock
+			return s.exposeFile(ctx, b, base)
+		}
+	}
 	if x, err = s.develop(b, base, change.Value{State: change.AsText, Data: []byte(file.Version)}, time.Now()); err != nil || x == nil {
 		return nil, err
 	}
 	x.file = file.Path
 	if s.Attend != nil {
 		now, err := describeFiles(ctx, b.Spec.Snapshot, s.OpenVersions)
+		if err == nil && now.rel != nil {
+			err = now.keep(base.Layout)
+		}
 		if err == nil && now.rel != nil && !sameLayout(now.rel.Table, b.Relation.Table) {
 			err = errColumns
 		}

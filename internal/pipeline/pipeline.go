@@ -451,6 +451,9 @@ func (s *session) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.keepLayouts(ctx, shots); err != nil {
+		return err
+	}
 	bound, findings, err := Bind(s.Flows, relations, shots, s.SourceSchema, s.DefaultSchema, func(spec *flow.Spec, target change.Name) bool {
 		return s.knows(target) && !s.isNew(spec, target)
 	})

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -141,7 +142,7 @@ func (s *session) shoot(stop, work context.Context) error {
 
 // shootAlways takes each flow's snapshots when they are due, one after the other.
 func (s *session) shootAlways(ctx context.Context) error {
-	last := map[string]time.Time{} // by flow: when it was last tried
+	last, said := map[string]time.Time{}, map[string]string{} // by flow: when it was last tried, and why it failed
 	for {
 		var due *Bound
 		var at time.Time
@@ -195,12 +196,18 @@ func (s *session) shootAlways(ctx context.Context) error {
 			}
 		case err != nil && fault.KindOf(err) == fault.Transient:
 			s.Log.Warn("a snapshot could not be taken; it is tried again when the next one is due", "flow", due.name(), "error", err.Error())
+		case err != nil && said[due.name()] == err.Error():
+			s.Log.Debug("a snapshot was not applied, for the same reason as before", "flow", due.name())
 		case err != nil:
+			said[due.name()] = err.Error()
 			if err := s.hold.errand(ctx, func(_, work context.Context, s *session) error { return s.missed(work, due, err) }); err != nil && ctx.Err() == nil {
 				s.Log.Warn("why a snapshot was not applied could not be written down", "flow", due.name(), "error", err.Error())
 			}
 		case took && due.Spec.Snapshot.Path != "":
 			delete(last, due.name()) // the next file at once
+			fallthrough
+		case took:
+			delete(said, due.name())
 		}
 		if asked.done != nil {
 			asked.done <- err
@@ -208,14 +215,14 @@ func (s *session) shootAlways(ctx context.Context) error {
 	}
 }
 
-// shotFlows copies what is bound now.
+// shotFlows copies the snapshot flows that are bound now, without those of parked targets.
 func (s *session) shotFlows() (out []*Bound) {
 	s.markMu.Lock()
-	defer s.markMu.Unlock()
-	for i := range s.bound {
-		if s.bound[i].Spec.Snapshot != nil {
-			b := s.bound[i]
-			out = append(out, &b)
+	all := slices.Clone(s.bound)
+	s.markMu.Unlock()
+	for i := range all {
+		if b := &all[i]; b.Spec.Snapshot != nil && s.state(b.Target.Name).Phase != checkpoint.Parked {
+			out = append(out, b)
 		}
 	}
 	return out
@@ -266,8 +273,8 @@ func (s *session) applyShot(ctx context.Context, x *exposure) error {
 	i := slices.IndexFunc(s.bound, func(b Bound) bool {
 		return b.Spec.Snapshot != nil && b.name() == x.b.name() && b.Target.Name == x.b.Target.Name
 	})
-	if i < 0 || s.state(x.b.Target.Name).Phase == checkpoint.None {
-		return fault.Retry(nil, "flow %s is not there any more", x.b.name())
+	if phase := s.state(x.b.Target.Name).Phase; i < 0 || phase == checkpoint.None || phase == checkpoint.Parked {
+		return fault.Retry(nil, "flow %s cannot be written to at the moment", x.b.name())
 	}
 	c, err := s.channelOf(x.b.Target.Name)
 	if err == nil {
@@ -405,6 +412,11 @@ func (s *session) writeShot(ctx context.Context, c *channel, x *exposure) (base 
 		return base, err
 	}
 	base = sequenced.Base{Place: x.place, Version: x.version, Taken: x.taken.UnixMicro(), Rows: x.rows}
+	if x.file != "" {
+		if base.Layout, err = json.Marshal(x.b.Relation.Table.Columns); err != nil {
+			return base, fault.Corrupted("write down the columns of snapshot files: %v", err)
+		}
+	}
 	c.lane.Compared(base)
 	return base, piece(false)
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"tailrace/internal/flow"
 	"tailrace/scd"
 	"tailrace/scd/sequenced"
+	"tailrace/sink"
 	"tailrace/source"
 )
 
@@ -113,14 +115,65 @@ func describeFiles(ctx context.Context, n *flow.Snapshot, versions func(*flow.Sn
 	if err != nil || len(found) == 0 {
 		return s, err
 	}
-	// The newest: what older ones lack is NULL in them.
-	t, err := set.Describe(ctx, found[len(found)-1].file)
-	if err != nil {
-		return s, err
+	// As the newest is: what older ones lack is NULL in them. One without rows says nothing
+	// of its columns.
+	var first error
+	for i := len(found) - 1; i >= 0; i-- {
+		t, err := set.Describe(ctx, found[i].file)
+		if err == nil {
+			t.Name = n.Name("")
+			s.rel = &source.Relation{Table: t, TextOnly: true}
+			return s, nil
+		}
+		if first = cmp.Or(first, err); ctx.Err() != nil {
+			break
+		}
 	}
-	t.Name = n.Name("")
-	s.rel = &source.Relation{Table: t, TextOnly: true}
-	return s, nil
+	return s, first
+}
+
+// keep gives columns that were known before the types that they had: what is inferred
+// from another file may differ, and a target's columns do not change by a bad value.
+// Columns that the file does not have stay.
+func (s *Shot) keep(layout []byte) error {
+	if len(layout) == 0 {
+		return nil
+	}
+	var known []change.Column
+	if err := json.Unmarshal(layout, &known); err != nil {
+		return fault.Corrupted("the remembered columns of snapshot files cannot be read: %v", err)
+	}
+	t := *s.rel.Table
+	for _, c := range t.Columns {
+		if !slices.ContainsFunc(known, func(k change.Column) bool { return k.Name == c.Name }) {
+			known = append(known, c)
+		}
+	}
+	t.Columns = known
+	rel := *s.rel
+	rel.Table, s.rel = &t, &rel
+	return nil
+}
+
+// keepLayouts does that for the flows whose targets have been written.
+func (s *session) keepLayouts(ctx context.Context, shots map[int]Shot) error {
+	memory, ok := s.dst.(sink.Memory)
+	for i, shot := range shots {
+		f := &s.Flows[i]
+		target := f.TargetFor(specRelation(f, s.SourceSchema), s.SourceSchema, s.DefaultSchema)
+		if !ok || f.Snapshot.Path == "" || len(f.Snapshot.Columns) > 0 || !s.knows(target) {
+			continue
+		}
+		_, base, _, err := aboutTarget(ctx, memory, &scd.Target{Name: target, Kind: scd.Kind(f.SCDType), Sequenced: true})
+		if err == nil {
+			err = shot.keep(base.Layout)
+		}
+		if err != nil {
+			return err
+		}
+		shots[i] = shot
+	}
+	return nil
 }
 
 // versioned is a snapshot file with its version.

@@ -20,6 +20,9 @@ type Base struct {
 	Version change.Value // as a value of the sequence's type
 	Taken   int64        // when the snapshot was taken, µs since the Unix epoch
 	Rows    int64        // how many rows it had
+	// Layout is the columns of its files, as their reader wrote them down: types that were
+	// inferred stay what they were. Empty: of no files.
+	Layout []byte
 }
 
 // IsZero reports that the target was compared with none.
@@ -55,7 +58,7 @@ var baseAt, failedAt = []byte("base"), []byte("failed")
 
 func (b *Base) record() Record {
 	var body []byte
-	for _, field := range [][]byte{b.Place.Seq, b.Version.Data} {
+	for _, field := range [][]byte{b.Place.Seq, b.Version.Data, b.Layout} {
 		body = append(binary.AppendUvarint(body, uint64(len(field))), field...)
 	}
 	body = binary.AppendVarint(binary.AppendVarint(body, b.Taken), b.Rows)
@@ -100,7 +103,7 @@ func AboutTarget(r *Record) (a About, err error) {
 }
 
 func readBase(b []byte) (base Base, err error) {
-	var fields [2][]byte
+	var fields [3][]byte
 	for i := range fields {
 		n, w := binary.Uvarint(b)
 		if w <= 0 || n > uint64(len(b)-w) {
@@ -108,7 +111,7 @@ func readBase(b []byte) (base Base, err error) {
 		}
 		fields[i], b = bytes.Clone(b[w:w+int(n)]), b[w+int(n):]
 	}
-	base = Base{Place: SnapshotPlace(fields[0]), Version: change.Value{State: change.AsText, Data: fields[1]}}
+	base = Base{Place: SnapshotPlace(fields[0]), Version: change.Value{State: change.AsText, Data: fields[1]}, Layout: fields[2]}
 	for _, into := range []*int64{&base.Taken, &base.Rows} {
 		n, w := binary.Varint(b)
 		if w <= 0 {

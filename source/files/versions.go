@@ -9,11 +9,12 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
-	"time"
+
 	"unicode/utf8"
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
+	"tailrace/source"
 )
 
 // SnapshotSet is a set of files each of which holds a whole table at one version.
@@ -34,14 +35,6 @@ type SnapshotSet struct {
 	Delimiter string           // CSV
 	Null      string           // CSV
 	Columns   []DeclaredColumn // empty: inferred from each file
-}
-
-// SnapshotFile is one file of a set.
-type SnapshotFile struct {
-	Path     string // relative to the folder before the first wildcard or the group, with slashes
-	Version  string // as it stands in the path; never empty
-	Size     int64
-	Modified time.Time // the zero time: Read takes the file as it finds it
 }
 
 // Validate finds what is wrong with the configuration. It touches no file. Errors name
@@ -83,7 +76,7 @@ func (s *SnapshotSet) prepare() (*snapshotSet, error) {
 
 // List returns every file that the path matches whole, by path. Whether one is complete
 // it does not judge. Two files of one version are refused.
-func (s *SnapshotSet) List(ctx context.Context) ([]SnapshotFile, error) {
+func (s *SnapshotSet) List(ctx context.Context) ([]source.VersionFile, error) {
 	set, err := s.prepare()
 	if err != nil {
 		return nil, err
@@ -92,7 +85,7 @@ func (s *SnapshotSet) List(ctx context.Context) ([]SnapshotFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []SnapshotFile
+	var out []source.VersionFile
 	byVersion := map[string]string{}
 	for _, f := range all {
 		if !utf8.ValidString(f.path) {
@@ -106,19 +99,19 @@ func (s *SnapshotSet) List(ctx context.Context) ([]SnapshotFile, error) {
 			return nil, fault.Refuse("move one of them to where the path does not match", "files %s and %s are of one version, %s", other, f.path, version)
 		}
 		byVersion[version] = f.path
-		out = append(out, SnapshotFile{Path: f.path, Version: version, Size: f.size, Modified: f.modified})
+		out = append(out, source.VersionFile{Path: f.path, Version: version, Size: f.size, Modified: f.modified})
 	}
 	return out, nil
 }
 
-func (set *snapshotSet) found(f SnapshotFile) found {
+func (set *snapshotSet) found(f source.VersionFile) found {
 	return found{path: f.Path, full: filepath.Join(set.path.glob.root, filepath.FromSlash(f.Path)), size: f.Size, modified: f.Modified}
 }
 
 // Describe returns the columns of a file as a table without name and number: those that
 // were declared, else what is inferred from the file alone, as for feeds. A file without
 // rows says nothing of types and is refused where they are not declared.
-func (s *SnapshotSet) Describe(ctx context.Context, f SnapshotFile) (*change.Table, error) {
+func (s *SnapshotSet) Describe(ctx context.Context, f source.VersionFile) (*change.Table, error) {
 	set, err := s.prepare()
 	if err != nil {
 		return nil, err
@@ -158,7 +151,7 @@ func (set *snapshotSet) explain(f found, err error) error {
 // column's type, and one of a column that t does not have (NULL is fine); a CSV file without
 // even its header; a file that is another than when it was listed, or changes meanwhile.
 // Rows that were handed on before such an error count for nothing.
-func (s *SnapshotSet) Read(ctx context.Context, f SnapshotFile, t *change.Table, fn func(row change.Row) error) error {
+func (s *SnapshotSet) Read(ctx context.Context, f source.VersionFile, t *change.Table, fn func(row change.Row) error) error {
 	set, err := s.prepare()
 	if err != nil {
 		return err

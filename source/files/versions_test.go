@@ -14,6 +14,7 @@ import (
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
+	"tailrace/source"
 	"tailrace/source/files"
 )
 
@@ -31,7 +32,7 @@ func newSnapshots(t *testing.T, path, format string) *snapshots {
 	return &snapshots{rig: r, set: files.SnapshotSet{Root: r.root, Path: path, Format: format}}
 }
 
-func (s *snapshots) list() []files.SnapshotFile {
+func (s *snapshots) list() []source.VersionFile {
 	s.t.Helper()
 	list, err := s.set.List(context.Background())
 	if err != nil {
@@ -60,7 +61,7 @@ func (s *snapshots) read() (columns string, rows []string, err error) {
 	return strings.Join(names, ", "), rows, err
 }
 
-func (s *snapshots) readAs(f files.SnapshotFile, table *change.Table) (rows []string, err error) {
+func (s *snapshots) readAs(f source.VersionFile, table *change.Table) (rows []string, err error) {
 	s.t.Helper()
 	err = s.set.Read(context.Background(), f, table, func(row change.Row) error {
 		values, err := row.Values(nil, len(table.Columns))
