@@ -35,6 +35,7 @@ type Spec struct {
 	HistoryStart string
 
 	Sequenced Sequenced
+	Snapshot  *Snapshot // of whole snapshots; Source says then what is read, for messages
 }
 
 // Sequenced is what makes a flow a sequenced one: its events are ordered by columns
@@ -126,7 +127,7 @@ const (
 )
 
 // IsPattern reports whether the flow names many relations.
-func (s *Spec) IsPattern() bool { return strings.ContainsAny(s.Source, "*?") }
+func (s *Spec) IsPattern() bool { return s.Snapshot == nil && strings.ContainsAny(s.Source, "*?") }
 
 // Validate checks what can be known without a database. Errors are Usage errors
 // that name the flow.
@@ -154,6 +155,9 @@ func (s *Spec) Validate() error {
 	case s.HistoryStart != HistoryStartSnapshot && s.HistoryStart != HistoryStartInfinity:
 		return bad("history_start is %q or %q, not %q", HistoryStartSnapshot, HistoryStartInfinity, s.HistoryStart)
 	}
+	if s.Snapshot != nil {
+		return s.validateSnapshot(bad)
+	}
 	if s.Sequenced.Is() {
 		switch {
 		case s.AppendOnly:
@@ -178,7 +182,7 @@ func (s *Spec) Validate() error {
 // flows of files take them. Names are compared as the database stores them, case
 // included.
 func (s *Spec) Matches(n change.Name) bool {
-	if s.Files != (n.Schema == "") || !match(s.Source, n) {
+	if s.Snapshot != nil || s.Files != (n.Schema == "") || !match(s.Source, n) {
 		return false
 	}
 	return !slices.ContainsFunc(s.Except, func(p string) bool { return match(p, n) })
