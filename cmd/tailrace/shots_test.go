@@ -228,3 +228,59 @@ func (r *feedRig) remove(t testing.TB, path string) {
 		t.Fatal(err)
 	}
 }
+
+// A MariaDB source gives snapshots of tables and of queries as well.
+func TestMariaDBTablesAreTakenAsSnapshots(t *testing.T) {
+	server, pg := dbtest.MariaDB(t), dbtest.Postgres(t)
+	overKinds(t, func(t *testing.T, kind string) {
+		database := server.Database(t)
+		server.Exec(t, database, "CREATE TABLE item (k varchar(20) COLLATE utf8mb4_bin PRIMARY KEY, v decimal(20,4), d datetime(3), u bigint unsigned, b varbinary(9), note text)",
+			"INSERT INTO item VALUES ('a', 1.5, '2024-01-01 10:00:00.25', 18446744073709551615, x'00ff', NULL), ('A', -2, '0099-01-01', 0, NULL, 'é'), ('c', 3, NULL, 7, '', '')")
+		dest := freshDestination(t, pg, kind)
+		r := &rig{server: pg, dest: dest, config: filepath.Join(t.TempDir(), "c.yaml")}
+		text := fmt.Sprintf(`pipeline: %s
+source: {kind: mysql, dsn: %q}
+destination: {kind: %s, dsn: %q}
+flows:
+  - {target: item_now, snapshot: {relation: %s.item, version: position}}
+  - {target: item_past, stored_as_scd_type: 2, keys: [k], snapshot: {query: "SELECT k, v, d, u, b FROM %[5]s.item WHERE v > -5", version: counter}}
+`, uniqueName("p"), server.URL(database), kind, dest.dsn, database)
+		if err := os.WriteFile(r.config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.once(t)
+		out := r.once(t) // nothing differs, whatever the types
+		contains(t, out, "target=", "new=0 changed=0 gone=0")
+		if strings.Contains(out, "changed=3") {
+			t.Errorf("equal rows count as changed:\n%s", out)
+		}
+		server.Exec(t, database, "UPDATE item SET v = 9 WHERE k = 'A'", "DELETE FROM item WHERE k = 'c'", "INSERT INTO item VALUES ('d', 0, NULL, NULL, NULL, NULL)")
+		r.once(t)
+		r.holds(t, "item_now", []string{"k", "v", "u", "note"}, "a 1.5000 18446744073709551615 ∅", "A 9.0000 0 é", "d 0.0000 ∅ ∅")
+		r.holds(t, "item_past", []string{"k", "v", "__START_AT", "__END_AT"}, "a 1.5000 0 ∅", "A -2.0000 0 2", "A 9.0000 2 ∅", "c 3.0000 0 2", "d 0.0000 2 ∅")
+		r.same(t)
+	})
+}
+
+// A snapshot that is taken once fills a target that a feed goes on with, and is taken
+// again when the target is made anew.
+func TestASnapshotTakenOnceIsABackfill(t *testing.T) {
+	server := dbtest.Postgres(t)
+	overKinds(t, func(t *testing.T, kind string) {
+		r := newRig(t, server, kind, `create table feed (k int, v text, op text, n bigint); create table whole (k int primary key, v text);
+			insert into whole select g, 'old' from generate_series(1,5) g`,
+			`flows:
+  - {target: t, name: seed, once: true, snapshot: {relation: whole, version: counter, every: 1s}}
+  - {source: feed, source_kind: feed, target: t, name: live, keys: [k], sequence_by: n, apply_as_deletes: "op = 'd'", column_list: [k, v]}
+`)
+		r.once(t)
+		r.exec(t, `insert into feed values (1,'new','u',7),(2,null,'d',8)`, `update whole set v = 'newer'`, `delete from whole where k = 5`)
+		if out := r.once(t); strings.Contains(out, "snapshot applied") {
+			t.Errorf("taken twice:\n%s", out)
+		}
+		r.holds(t, "t", []string{"k", "v"}, "1 new", "3 old", "4 old", "5 old")
+		r.must(t, "refresh", "--flow", "live", "--full")
+		r.holds(t, "t", []string{"k", "v"}, "1 new", "3 newer", "4 newer")
+		r.same(t)
+	})
+}

@@ -72,7 +72,7 @@ type Mode struct {
 	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
 	Tables    []string // CopyOnly: copy these targets again although they are there
 
-	Flow        string   // Once: of the snapshot flows only this one takes its snapshots; empty: all
+	Flow        string   // Once: snapshots are taken only for the target of this flow; empty: for all
 	DeleteShare *float64 // in place of each snapshot flow's own MaxDeleteShare; nil: none
 
 	// Of a beginning without a copy: Asked, it was asked for by a flag and not by

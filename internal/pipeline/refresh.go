@@ -339,8 +339,3 @@ func (s *session) rebuild(ctx context.Context, b *Bound, r *Rebuilt) error {
 	s.Log.Info("history rebuilt", "target", c.target.Name.String(), "keys", r.Keys, "removed", r.Removed, "begun", r.Begun)
 	return nil
 }
-
-// except reports whether a run is for one flow alone, and not for this one.
-func (m *Mode) except(b *Bound) bool {
-	return m.Flow != "" && b.name() != m.Flow && !named(m.Flow, b)
-}

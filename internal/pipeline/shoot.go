@@ -122,8 +122,15 @@ func (s *session) shoot(stop, work context.Context) error {
 		}
 		return nil
 	}
+	if s.mode.Flow != "" {
+		of, err := s.flowNamed(s.mode.Flow)
+		if err != nil {
+			return err
+		}
+		flows = slices.DeleteFunc(flows, func(b *Bound) bool { return b.Target.Name != of.Target.Name })
+	}
 	for _, b := range flows {
-		for stop.Err() == nil && !s.mode.except(b) {
+		for stop.Err() == nil {
 			took, err := s.shot(work, b, func(x *exposure) error { return s.applyShot(work, x) })
 			if s.broken != nil {
 				return s.broken
