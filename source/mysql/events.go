@@ -27,6 +27,9 @@ const flagStandalone = 1
 // event takes what an event holds; before is where it begins.
 func (f *follower) event(raw []byte, h header, before change.Position) error {
 	data := raw[headerBytes:]
+	if f.group.had && onlyRows(h.typ) {
+		return nil
+	}
 	switch h.typ {
 	case replication.WRITE_ROWS_EVENTv1, replication.UPDATE_ROWS_EVENTv1, replication.DELETE_ROWS_EVENTv1,
 		replication.WRITE_ROWS_EVENTv2, replication.UPDATE_ROWS_EVENTv2, replication.DELETE_ROWS_EVENTv2,
@@ -48,6 +51,8 @@ func (f *follower) event(raw []byte, h header, before change.Position) error {
 		return f.rotate(data, h)
 	case replication.FORMAT_DESCRIPTION_EVENT:
 		return f.newFile(raw, h)
+	case replication.MARIADB_GTID_LIST_EVENT:
+		return f.gtidList(data)
 	case payloadEvent:
 		return f.payload(data)
 	case xaPrepareEvent:
@@ -67,12 +72,28 @@ func (f *follower) event(raw []byte, h header, before change.Position) error {
 	return nil
 }
 
+// onlyRows reports whether an event does nothing but describe tables and change rows.
+func onlyRows(typ replication.EventType) bool {
+	switch typ {
+	case replication.WRITE_ROWS_EVENTv1, replication.UPDATE_ROWS_EVENTv1, replication.DELETE_ROWS_EVENTv1,
+		replication.WRITE_ROWS_EVENTv2, replication.UPDATE_ROWS_EVENTv2, replication.DELETE_ROWS_EVENTv2,
+		replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1, replication.MARIADB_UPDATE_ROWS_COMPRESSED_EVENT_V1, replication.MARIADB_DELETE_ROWS_COMPRESSED_EVENT_V1,
+		replication.TABLE_MAP_EVENT, partialUpdate:
+		return true
+	}
+	return false
+}
+
 // open begins a group. Its number is what messages call it by.
 func (f *follower) open(at change.Position, id gtid, when time.Time) error {
 	if f.group.open {
 		return fault.Corrupted("the log begins a transaction at %s inside another", f.at())
 	}
-	f.group = group{open: true}
+	had, err := f.pass(id)
+	if err != nil {
+		return err
+	}
+	f.group = group{open: true, had: had}
 	f.current, f.saved = id, f.saved[:0]
 	xid := uint32(id.n)
 	if id.n == 0 {
@@ -143,6 +164,7 @@ func (f *follower) commit() error {
 	f.group = group{}
 	if f.current.n != 0 {
 		f.set.add(f.current.origin, f.current.server, f.current.n)
+		f.passed(f.current)
 	}
 	f.text = ""
 	if f.build.Ordinal == 0 {
@@ -159,6 +181,32 @@ func (f *follower) undo(n uint64) error {
 		return fault.Refuse("raise source.max_transaction_bytes above the size of that transaction and start again: it is read anew from the mark",
 			"the log takes back a part of a transaction at %s that was handed on already", f.at())
 	}
+	return nil
+}
+
+// gtidList takes the list at the beginning of one of MariaDB's files: the newest
+// transactions of each domain and server before it, those of a domain in their order.
+func (f *follower) gtidList(data []byte) error {
+	if !f.unknown {
+		return nil
+	}
+	bad := func() error {
+		return fault.Corrupted("the list of GTIDs at the beginning of log file %s cannot be read", f.file)
+	}
+	if len(data) < 4 {
+		return bad()
+	}
+	n := int(binary.LittleEndian.Uint32(data) & (1<<28 - 1))
+	data = data[4:]
+	if len(data) < 16*n {
+		return bad()
+	}
+	f.set = gtids{mariaDB: true}
+	for ; n > 0; n-- {
+		f.set.add(domain(binary.LittleEndian.Uint32(data)), binary.LittleEndian.Uint32(data[4:]), binary.LittleEndian.Uint64(data[8:]))
+		data = data[16:]
+	}
+	f.unknown, f.text = false, ""
 	return nil
 }
 

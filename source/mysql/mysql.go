@@ -45,6 +45,7 @@ type Source struct {
 
 	mu         sync.Mutex
 	known      *server
+	marked     source.Located // what the mark remembers; zero: there is none, or nobody said
 	collations map[uint64]characterSet
 	described  map[change.Name]*described    // as the catalogue was when it was last read
 	tables     map[change.Name]*change.Table // as they were last handed on
@@ -52,7 +53,10 @@ type Source struct {
 	version    uint64                        // of followed
 }
 
-var _ source.Source = (*Source)(nil)
+var (
+	_ source.Source  = (*Source)(nil)
+	_ source.Locator = (*Source)(nil)
+)
 
 const (
 	defaultSessions = 4
@@ -132,7 +136,10 @@ func (s *Source) State(ctx context.Context) (source.State, error) {
 	if err != nil {
 		return source.State{}, err
 	}
-	st.Oldest, err = positionOf(files[0].name, 4)
+	if st.Oldest, err = s.positionOf(files[0].name, fileBegin); err != nil {
+		return source.State{}, err
+	}
+	st.Moved, err = s.moved(ctx, f, files)
 	return st, err
 }
 
@@ -142,7 +149,7 @@ func (s *Source) Head(ctx context.Context) (change.Position, error) {
 	if err != nil {
 		return change.Position{}, err
 	}
-	return positionOf(file, offset)
+	return s.positionOf(file, offset)
 }
 
 // PlanPublications implements source.Source: the server keeps no list of what we follow.

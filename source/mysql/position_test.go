@@ -30,9 +30,9 @@ func (r *rig) refuses(from change.Position, resume, says string) {
 func TestMarkThatTheLogDoesNotHoldIsRefused(t *testing.T) {
 	onAll(t, func(r *rig) {
 		r.exec("CREATE TABLE t (id int PRIMARY KEY)", "FLUSH BINARY LOGS")
-		from := r.head()
+		from, begin := r.mark()
 		r.exec("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
-		first := r.stream(from)
+		first := r.streamFrom(from, begin)
 		mark, resume := first.end, first.resume
 
 		// It goes on where it was, and the resume position stays true over files.

@@ -128,10 +128,13 @@ func numberOf(name string) (base string, n uint32, err error) {
 	return name[:at], uint32(number), nil
 }
 
+// fileBegin is where the first event of a file lies, behind four bytes that say what it is.
+const fileBegin = 4
+
 // positionOf makes a position of a file's name and an offset.
-func positionOf(name string, offset uint64) (change.Position, error) {
+func (s *Source) positionOf(name string, offset uint64) (change.Position, error) {
 	_, n, err := numberOf(name)
-	return change.Position{File: n, Offset: offset}, err
+	return change.Position{Epoch: s.epoch(), File: n, Offset: offset}, err
 }
 
 // logFiles lists the files of the log, the oldest first.
@@ -210,8 +213,11 @@ func (s *Source) status(ctx context.Context, q querier) (file string, offset uin
 }
 
 // gtidsAt reads the set at a place of the log: MariaDB can tell it of any transaction's
-// end.
+// end that its function's four bytes can name. Empty: it cannot.
 func (s *Source) gtidsAt(ctx context.Context, q querier, file string, offset uint64) (string, error) {
+	if offset > positionEnds {
+		return "", nil
+	}
 	var set sql.NullString
 	if err := q.QueryRowContext(ctx, "SELECT binlog_gtid_pos(?, ?)", file, offset).Scan(&set); err != nil {
 		return "", s.explain(err, "read the GTIDs at a place of the log")

@@ -155,7 +155,7 @@ func firstWord(text string) (word, rest string) {
 func (f *follower) statement(st statement) error {
 	s := f.source
 	words := lex(st.text, st.noEscapes)
-	if len(words) == 0 {
+	if len(words) == 0 || f.group.had {
 		return nil
 	}
 	switch words[0].upper() {
