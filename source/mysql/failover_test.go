@@ -371,3 +371,84 @@ func TestFailoverAcrossAGapIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A replica as the source: what it receives is in its log beside what is written there,
+// and where it stands as a replica is another place than the end of its log.
+func TestReplicaIsASource(t *testing.T) {
+	onPairs(t, func(primary, replica *rig) {
+		mariaDB := primary.server.Binaries.MariaDB
+		domain := func(n int) string {
+			if !mariaDB {
+				return "DO 0"
+			}
+			return fmt.Sprintf("SET SESSION gtid_domain_id = %d", n)
+		}
+		write := func(id int) {
+			primary.exec(domain(0), fmt.Sprintf("INSERT INTO t VALUES (%d)", id))
+			primary.exec(domain(1), fmt.Sprintf("INSERT INTO t VALUES (%d)", id+1))
+			replica.exec(domain(2), fmt.Sprintf("INSERT INTO t VALUES (%d)", id+2))
+		}
+		primary.exec("CREATE TABLE t (id int PRIMARY KEY)")
+		replica.receives("t", 0)
+		write(10)
+		replica.receives("t", 3)
+		rel := replica.relation("t")
+		snap, err := replica.source.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]int{}
+		for _, row := range replica.copyFrom(snap, rel) {
+			seen[row]++
+		}
+		at, resume := snap.Position(), snap.(source.Resumable).Resume()
+		if err := snap.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for n := 2; n < 6; n++ {
+			write(10 * n)
+			if n == 3 {
+				replica.exec("FLUSH BINARY LOGS")
+			}
+		}
+		replica.receives("t", 15)
+		for at.Before(replica.head()) { // one transaction, then from its mark
+			h, err := replica.follow(at, change.Position{File: at.File, Offset: at.Offset + 1}, source.FollowOptions{Resume: resume})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range h.events {
+				if e.tx == 0 {
+					seen[e.new]++
+				}
+			}
+			at, resume = h.txs[0].End, h.txs[0].Resume
+		}
+		if len(seen) != 15 {
+			t.Errorf("%d of 15 rows were seen", len(seen))
+		}
+		for row, n := range seen {
+			if n != 1 {
+				t.Errorf("row %s was seen %d times", row, n)
+			}
+		}
+		r, err := parseResume(resume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mariaDB {
+			got := replica.server.Query(t, "", "SELECT @@gtid_binlog_pos, @@gtid_slave_pos")[0]
+			log, position, _ := strings.Cut(got, "|")
+			a, _ := parseGTIDs(true, log)
+			if b, _ := parseGTIDs(true, r.gtids); a.String() != b.String() || len(b.parts) != 3 || log == position {
+				t.Errorf("the mark has GTIDs %s, the log %s, the replica %s", r.gtids, log, position)
+			}
+		} else if got := replica.server.Query(t, "", "SELECT gtid_subtract(@@global.gtid_executed, '"+r.gtids+"')")[0]; got != "" {
+			t.Errorf("the mark has GTIDs %s; %s are missing", r.gtids, got)
+		}
+		// What was written on the replica alone is on no other server.
+		if m := primary.locate(replica, at, resume); !strings.Contains(m.Problem, "lacks") {
+			t.Errorf("%+v", m)
+		}
+	})
+}
