@@ -61,6 +61,8 @@ type follower struct {
 	build   segment.Builder
 	saved   []savepoint
 
+	prepared firstParts
+
 	quietAt time.Time // when a quiet point was last handed on alone
 	backlog bool      // more is there already
 }
@@ -75,8 +77,13 @@ type gtid struct {
 // group is the open group of events, which is a transaction or one statement.
 type group struct {
 	open  bool
-	begun bool // BEGIN was seen: COMMIT, ROLLBACK or XID will come. Otherwise one statement ends it
-	had   bool // the destination has it already: what it holds is passed over
+	begun bool   // BEGIN was seen: COMMIT, ROLLBACK or XID will come. Otherwise one statement ends it
+	had   bool   // the destination has it already: what it holds is passed over
+	at    uint64 // where it begins
+
+	xa   bool // the first part of a distributed transaction: what it holds is kept back
+	part part
+	kept int // bytes of part
 }
 
 // savepoint is a place inside the open transaction.
@@ -332,6 +339,11 @@ type header struct {
 	flags  uint16
 }
 
+func headerOf(raw []byte) header {
+	return header{time: binary.LittleEndian.Uint32(raw), typ: replication.EventType(raw[4]), server: binary.LittleEndian.Uint32(raw[5:]),
+		next: binary.LittleEndian.Uint32(raw[13:]), flags: binary.LittleEndian.Uint16(raw[17:])}
+}
+
 const (
 	headerBytes    = 19
 	flagArtificial = 0x20 // made by the server for us: not in the file
@@ -343,8 +355,7 @@ func (f *follower) take(raw []byte, inner bool) error {
 	if len(raw) < headerBytes {
 		return fault.Corrupted("the log has an event of %d bytes after %s", len(raw), f.at())
 	}
-	h := header{time: binary.LittleEndian.Uint32(raw), typ: replication.EventType(raw[4]), server: binary.LittleEndian.Uint32(raw[5:]),
-		next: binary.LittleEndian.Uint32(raw[13:]), flags: binary.LittleEndian.Uint16(raw[17:])}
+	h := headerOf(raw)
 	if f.sums && !inner && h.typ != replication.FORMAT_DESCRIPTION_EVENT {
 		var err error
 		if raw, err = f.withoutSum(raw); err != nil {
@@ -392,10 +403,12 @@ func (f *follower) withoutSum(raw []byte) ([]byte, error) {
 
 // advance takes the lower half of where the newest event ends, which is all that events
 // say. None is as long as 2 GB, so the upper half follows from it.
-func (f *follower) advance(low uint32) {
-	offset := f.offset&^(1<<32-1) | uint64(low)
-	if offset < f.offset && f.offset-offset > 1<<31 {
+func (f *follower) advance(low uint32) { f.offset = advanced(f.offset, low) }
+
+func advanced(from uint64, low uint32) uint64 {
+	offset := from&^positionEnds | uint64(low)
+	if offset < from && from-offset > 1<<31 {
 		offset += 1 << 32
 	}
-	f.offset = max(f.offset, offset)
+	return max(from, offset)
 }

@@ -90,10 +90,7 @@ func New(cfg Config) (*Source, error) {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.ServerID == 0 {
-		// Away from the small numbers that people give to servers.
-		h := fnv.New32a()
-		h.Write([]byte("tailrace " + cfg.Pipeline))
-		cfg.ServerID = 1<<30 | h.Sum32()&(1<<30-1)
+		cfg.ServerID = replicaNumber("tailrace " + cfg.Pipeline)
 	}
 	s := &Source{cfg: cfg, dsn: prepared(dsn), log: cfg.Logger, silence: defaultSilence,
 		described: map[change.Name]*described{}, tables: map[change.Name]*change.Table{}}
@@ -107,6 +104,14 @@ func New(cfg Config) (*Source, error) {
 	s.db.SetMaxOpenConns(3) // Follow, Watch and the pipeline ask at once
 	s.db.SetMaxIdleConns(1)
 	return s, nil
+}
+
+// replicaNumber makes a number for a reader of the log, away from the small ones that
+// people give to servers.
+func replicaNumber(of string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(of))
+	return 1<<30 | h.Sum32()&(1<<30-1)
 }
 
 // DatabaseOf is the database that a connection string names, or empty: the source's
