@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -63,7 +64,7 @@ func (s *Source) readLog(ctx context.Context, facts *server, number uint32, file
 	cfg := replication.BinlogSyncerConfig{
 		ServerID: number, Flavor: flavor, Host: host, Port: port, User: s.dsn.User, Password: s.dsn.Passwd, Localhost: "tailrace " + s.cfg.Pipeline,
 		RawModeEnabled: true, HeartbeatPeriod: heartbeat, DisableRetrySync: true, DiscardGTIDSet: true, EventCacheCount: 1, DumpCommandFlag: flags,
-		Logger: slog.New(slog.DiscardHandler), TLSConfig: s.dsn.TLS, SynchronousEventHandler: handler,
+		Logger: slog.New(slog.DiscardHandler), TLSConfig: s.encryption(facts), SynchronousEventHandler: handler,
 		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
 			d := net.Dialer{Timeout: connectPatience}
 			c, err := d.DialContext(ctx, network, address)
@@ -108,6 +109,18 @@ func (s *Source) readLog(ctx context.Context, facts *server, number uint32, file
 	_, err = events.GetEvent(ctx) // events go to the handler: only the end comes here
 	syncer.Close()                // waits for its goroutine
 	return err
+}
+
+// encryption is what the stream does about TLS: what the other sessions do. Where it is
+// preferred they tell whether the server can.
+func (s *Source) encryption(facts *server) *tls.Config {
+	if s.dsn.TLSConfig != "preferred" {
+		return s.dsn.TLS
+	}
+	if !facts.encrypted {
+		return nil
+	}
+	return &tls.Config{InsecureSkipVerify: true} // nobody was asked to verify: this is against listeners alone
 }
 
 // sameServer refuses a connection that has come to another server than the questions did:
