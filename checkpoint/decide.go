@@ -34,6 +34,7 @@ type Elsewhere struct {
 	Resume   string
 	Problem  string // why it lies nowhere; empty: it does
 	Remedy   string
+	Passing  bool // the problem may go away by itself
 }
 
 // Action is what to do first.
@@ -147,6 +148,8 @@ func moved(m Mark, s SourceState) (Decision, error) {
 	e := s.Elsewhere
 	what := fmt.Sprintf("the source is another server: %s, the mark at %s was made on %s", s.Identity.System, m.Position, m.Source.System)
 	switch {
+	case e.Problem != "" && e.Passing:
+		return Decision{}, fault.Retry(nil, "%s; %s", what, e.Problem)
 	case e.Problem != "":
 		return Decision{}, fault.Refuse(e.Remedy, "%s; %s", what, e.Problem)
 	case m.Phase == Prepared:

@@ -1,6 +1,7 @@
 package checkpoint_test
 
 import (
+	"strings"
 	"testing"
 
 	"tailrace/checkpoint"
@@ -46,7 +47,7 @@ func TestDecideOnAnotherServerOverItsWholeSpace(t *testing.T) {
 	at := func(epoch, file uint32) change.Position { return change.Position{Epoch: epoch, File: file, Offset: 4} }
 	for _, phase := range []checkpoint.Phase{checkpoint.None, checkpoint.Creating, checkpoint.Preparing, checkpoint.Prepared, checkpoint.Copying, checkpoint.Live} {
 		for _, database := range []string{"", "d"} {
-			for _, problem := range []string{"", "it lacks something"} {
+			for _, problem := range []string{"", "it lacks something", "it lacks something now"} {
 				for _, found := range []change.Position{at(4, 2), at(3, 2), at(4, 1)} {
 					for _, head := range []change.Position{at(4, 2), at(4, 9), at(4, 1)} {
 						m := checkpoint.Mark{Phase: phase}
@@ -56,7 +57,7 @@ func TestDecideOnAnotherServerOverItsWholeSpace(t *testing.T) {
 						}
 						e := &checkpoint.Elsewhere{Position: found, Resume: "there", Problem: problem}
 						if problem != "" {
-							e.Remedy = "wait"
+							e.Remedy, e.Passing = "wait", strings.HasSuffix(problem, "now")
 						}
 						d, err := checkpoint.Decide(m, checkpoint.SourceState{Identity: checkpoint.Identity{System: "b", Database: database}, Slotless: true, Elsewhere: e, Oldest: at(4, 2), Head: head})
 						possible := found == at(4, 2) && head != at(4, 1)
@@ -64,6 +65,10 @@ func TestDecideOnAnotherServerOverItsWholeSpace(t *testing.T) {
 						case !begun && (err != nil || d.Moved != nil):
 							t.Errorf("%s: %v, moved %v", phase, err, d.Moved)
 						case !begun:
+						case e.Passing && database == "":
+							if fault.KindOf(err) != fault.Transient {
+								t.Errorf("%s, problem %q: %v, %v", phase, problem, d.Action, err)
+							}
 						case problem != "" || phase == checkpoint.Prepared || database != "":
 							if err == nil || fault.KindOf(err) != fault.Operator || fault.RemedyOf(err) == "" {
 								t.Errorf("%s, problem %q: %v, %v", phase, problem, d.Action, err)

@@ -131,8 +131,10 @@ type Moved struct {
 	// destination, and Resume names what is behind it and is there too.
 	Position change.Position
 	Resume   string
-	// Problem is why the server cannot be followed from the mark; empty if it can.
+	// Problem is why the server cannot be followed from the mark; empty if it can. Passing:
+	// it may go away by itself, because the server is still receiving what it lacks.
 	Problem, Remedy string
+	Passing         bool
 }
 
 // TableLost is an error of Follow that concerns one table alone: what is behind it in

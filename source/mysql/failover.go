@@ -85,8 +85,12 @@ func (s *Source) moved(ctx context.Context, f *server, files []logFile) (*source
 		return nil, err
 	}
 	if lacks != "" {
+		applies, err := s.applies(ctx, f)
+		if err != nil {
+			return nil, err
+		}
 		return &source.Moved{Problem: "it lacks transactions that the destination has: " + lacks,
-			Remedy: "if it is still receiving them, try again later; if they were lost with the other server, the destination has what no server has any more: " + anew}, nil
+			Remedy: "if it will still receive them, try again later; if they were lost with the other server, the destination has what no server has any more: " + anew, Passing: applies}, nil
 	}
 	if purged != "" {
 		return &source.Moved{Problem: "it has purged transactions that the destination does not have: " + purged,
@@ -154,6 +158,41 @@ func (s *Source) compare(ctx context.Context, f *server, has gtids) (lacks, purg
 		}
 	}
 	return strings.Join(missing, ","), "", nil
+}
+
+// applies reports whether the server is a replica that applies what it has received.
+func (s *Source) applies(ctx context.Context, f *server) (bool, error) {
+	statement, column := "SHOW REPLICA STATUS", "Replica_SQL_Running"
+	if f.mariaDB {
+		statement, column = "SHOW ALL SLAVES STATUS", "Slave_SQL_Running"
+	}
+	rows, err := s.db.QueryContext(ctx, statement)
+	if isCode(err, errPrivilege, errAccessDenied) {
+		return false, nil // nobody will tell
+	}
+	if err != nil {
+		return false, s.explain(err, "ask whether the server is a replica")
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return false, err
+	}
+	cells, into := make([]sql.RawBytes, len(columns)), make([]any, len(columns))
+	for i := range cells {
+		into[i] = &cells[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return false, fmt.Errorf("ask whether the server is a replica: %w", err)
+		}
+		for i, c := range columns {
+			if c == column && string(cells[i]) == "Yes" {
+				return true, nil
+			}
+		}
+	}
+	return false, s.explain(rows.Err(), "ask whether the server is a replica")
 }
 
 // before reads which transactions lie before a file of the log: the file says it itself.

@@ -127,6 +127,7 @@ func TestFailoverGoesOnWhereTheMarkLies(t *testing.T) {
 	onPairs(t, func(primary, replica *rig) {
 		primary.exec("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
 		from, resume := primary.mark()
+		primary.prepares("'over'", "INSERT INTO t VALUES (50)") // before the mark; its end comes on the other server
 		primary.exec("INSERT INTO t VALUES (2)", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (3)")
 		replica.receives("t", 3)
 		replica.exec("FLUSH BINARY LOGS", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
@@ -138,7 +139,7 @@ func TestFailoverGoesOnWhereTheMarkLies(t *testing.T) {
 		if err := primary.server.Kill9(); err != nil {
 			t.Fatal(err)
 		}
-		replica.exec("INSERT INTO t VALUES (7)")
+		replica.session("INSERT INTO t VALUES (7)", "XA COMMIT 'over'")
 
 		m := replica.locate(primary, h.end, h.resume)
 		if m.Problem != "" || !h.end.Before(m.Position) {
@@ -148,7 +149,7 @@ func TestFailoverGoesOnWhereTheMarkLies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		replica.want(g, "INSERT t new [5]", "UPDATE t old [1] new [6]", "INSERT t new [7]")
+		replica.want(g, "INSERT t new [5]", "UPDATE t old [1] new [6]", "INSERT t new [7]", "INSERT t new [50]")
 		if r, err := parseResume(g.resume); err != nil || r.held != "" {
 			t.Errorf("all of the mark was passed, and it still holds %q back: %v", r.held, err)
 		}
@@ -168,7 +169,7 @@ func TestFailoverGoesOnWhereTheMarkLies(t *testing.T) {
 			t.Fatalf("%+v", m)
 		}
 		primary.replicate(replica)
-		primary.receives("t", 7)
+		primary.receives("t", 8)
 		m = primary.locate(replica, g.end, g.resume)
 		primary.exec("INSERT INTO t VALUES (9)")
 		if m.Problem != "" || m.Position.Epoch != 2 {
@@ -192,12 +193,18 @@ func TestFailoverToAServerThatLacksOrHasPurgedTransactionsIsRefused(t *testing.T
 		replica.stopReplicating()
 		primary.exec("INSERT INTO t VALUES (4)", "INSERT INTO t VALUES (5)")
 		late := primary.streamFrom(from, resume)
+		threads := map[bool]string{true: "SLAVE", false: "REPLICA"}[replica.server.Binaries.MariaDB]
+		replica.server.Exec(t, "", "START "+threads+" SQL_THREAD") // it would apply what it received
+		if m := replica.locate(primary, late.end, late.resume); !strings.Contains(m.Problem, "lacks") || !m.Passing {
+			t.Errorf("%+v", m)
+		}
+		replica.stopReplicating()
 		set, err := parseResume(late.resume)
 		if err != nil {
 			t.Fatal(err)
 		}
 		newest := set.gtids[strings.LastIndexAny(set.gtids, "-:")+1:]
-		if m := replica.locate(primary, late.end, late.resume); !strings.Contains(m.Problem, "lacks") || !strings.Contains(m.Problem, newest) || m.Remedy == "" {
+		if m := replica.locate(primary, late.end, late.resume); !strings.Contains(m.Problem, "lacks") || !strings.Contains(m.Problem, newest) || m.Remedy == "" || m.Passing {
 			t.Errorf("%+v, GTIDs of the mark %s", m, set.gtids)
 		}
 		// It went on by itself: what it lacks stays lost.
