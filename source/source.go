@@ -108,6 +108,35 @@ type Trail interface {
 // one at its position.
 type Resumable interface{ Resume() string }
 
+// Locator is a Source whose positions mean something on one server alone, while its
+// transactions have names that every server of the same history knows: after a failover
+// the mark's place is found in another server's log.
+type Locator interface {
+	// Locate tells the source what the mark remembers; it asks nobody. All positions that
+	// are given from then on are in the mark's epoch, or, where the server turns out to be
+	// another than the mark's, in the next one; State says then where the mark lies.
+	Locate(m Located)
+}
+
+// Located is what a mark remembers of its place.
+type Located struct {
+	System   string // of the server it was made on
+	Position change.Position
+	Resume   string // change.Tx.Resume at Position
+}
+
+// Moved says where a mark lies in the log of a server that it was not made on.
+type Moved struct {
+	// Position and Resume are what the mark becomes: everything before Position is in the
+	// destination, and Resume names what is behind it and is there too.
+	Position change.Position
+	Resume   string
+	// Problem is why the server cannot be followed from the mark; empty if it can. Passing:
+	// it may go away by itself, because the server is still receiving what it lacks.
+	Problem, Remedy string
+	Passing         bool
+}
+
 // TableLost is an error of Follow that concerns one table alone: what is behind it in
 // the log cannot be applied to that table any more. Everything before it was handed on.
 // Once the table is not among the followed ones (Publish), the log can be read past it.
@@ -258,6 +287,9 @@ type State struct {
 	// Oldest is the first position from which the log can still be read.
 	Slotless bool
 	Oldest   change.Position
+	// Moved is set by a Locator whose server is not the mark's, if the marks of that can
+	// be found on other servers at all.
+	Moved *Moved
 	// PublicationsMissing lists publications of ours that do not exist.
 	PublicationsMissing []string
 	// Published lists the tables in publications of our own making, by identifier. A

@@ -333,8 +333,6 @@ func (c *Config) Validate() error {
 			return bad("flow %q: source and snapshot exclude each other: snapshot says what is read", f.Source)
 		case again && before != f.Once && c.ofFiles(&f):
 			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", f.Source)
-		case c.Source.Kind == "mysql" && !c.ofFiles(&f) && (slices.Contains(f.SequenceBy, "_lsn") || slices.Contains(f.DeleteSequence, "_lsn")):
-			return bad("flow %q: _lsn is a position in PostgreSQL's log; of a MySQL source leave sequence_by out (the log's order counts then) or name columns or _commit_time", f.Source)
 		case f.SourceKind == "table" && c.ofFiles(&f):
 			return bad("flow %q: source_kind is feed: a relation of files holds events", f.Source)
 		case f.SourceKind != "" && f.SourceKind != "table" && f.SourceKind != "feed":

@@ -182,6 +182,9 @@ func (c *copier) copy(ctx context.Context) error {
 		return fmt.Errorf("open the source: %w", err)
 	}
 	defer c.main.close("source of a copy", src.Close)
+	c.main.markMu.Lock()
+	Locate(src, c.main.mark)
+	c.main.markMu.Unlock()
 	trailer, ok := src.(source.Trailer)
 	if !ok {
 		return fault.Corrupted("the source cannot be copied from beside its stream")

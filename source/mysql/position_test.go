@@ -30,9 +30,9 @@ func (r *rig) refuses(from change.Position, resume, says string) {
 func TestMarkThatTheLogDoesNotHoldIsRefused(t *testing.T) {
 	onAll(t, func(r *rig) {
 		r.exec("CREATE TABLE t (id int PRIMARY KEY)", "FLUSH BINARY LOGS")
-		from := r.head()
+		from, begin := r.mark()
 		r.exec("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
-		first := r.stream(from)
+		first := r.streamFrom(from, begin)
 		mark, resume := first.end, first.resume
 
 		// It goes on where it was, and the resume position stays true over files.
@@ -377,4 +377,71 @@ func TestSettingsThatMakeTheLogUnreadableBlock(t *testing.T) {
 	if _, err := New(Config{DSN: "postgres://u:secret@h/d", Logger: quiet}); fault.KindOf(err) != fault.Usage || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v", err)
 	}
+}
+
+// The server ends the thread that sends us its log: retried, and nothing is missed.
+func TestStreamGoesOnAfterItsThreadWasKilled(t *testing.T) {
+	onAll(t, func(r *rig) {
+		r.exec("CREATE TABLE t (id int PRIMARY KEY)")
+		from, resume := r.mark()
+		r.exec("INSERT INTO t VALUES (1)")
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		got, fails := make(chan change.Tx, 10), make(chan error, 1)
+		go func() {
+			fails <- r.source.Follow(ctx, from, source.FollowOptions{Resume: resume}, func(_ context.Context, seg *change.Segment) error {
+				for _, tx := range seg.Txs {
+					if len(tx.Changes) > 0 {
+						got <- tx
+					}
+				}
+				return nil
+			})
+		}()
+		first := <-got
+		for _, line := range r.server.Query(t, "", "SHOW PROCESSLIST") {
+			if fields := strings.Split(line, "|"); strings.HasPrefix(fields[4], "Binlog Dump") {
+				r.exec("KILL " + fields[0])
+			}
+		}
+		r.exec("INSERT INTO t VALUES (2)")
+		if err := <-fails; fault.KindOf(err) != fault.Transient {
+			t.Errorf("the stream ended with %v", err)
+		}
+		h := r.streamFrom(first.End, first.Resume)
+		r.want(h, "INSERT t new [2]")
+	})
+}
+
+// GTIDs with tags, which MySQL has since 8.3.
+func TestTaggedGTIDsAreInTheMark(t *testing.T) {
+	onAll(t, func(r *rig) {
+		if f, err := r.source.facts(t.Context()); err != nil || f.mariaDB || !f.atLeast(8, 3) {
+			return
+		}
+		r.exec("CREATE TABLE t (id int PRIMARY KEY)")
+		from, resume := r.mark()
+		r.exec("SET gtid_next = 'AUTOMATIC:shop'", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)", "SET gtid_next = 'AUTOMATIC:other'", "INSERT INTO t VALUES (3)", "SET gtid_next = 'AUTOMATIC'", "INSERT INTO t VALUES (4)")
+		h := r.streamFrom(from, resume)
+		r.want(h, "INSERT t new [1]", "INSERT t new [2]", "INSERT t new [3]", "INSERT t new [4]")
+		set, err := parseResume(h.resume)
+		if err != nil || !strings.Contains(set.gtids, ":shop:") {
+			t.Fatalf("%q: %v", h.resume, err)
+		}
+		if got := r.server.Query(t, "", fmt.Sprintf("SELECT gtid_subtract(@@global.gtid_executed, '%s'), gtid_subtract('%[1]s', @@global.gtid_executed)", set.gtids)); got[0] != "|" {
+			t.Errorf("GTIDs %s differ from the server's by %s", set.gtids, got[0])
+		}
+		r.exec("SET gtid_next = 'AUTOMATIC:shop'", "INSERT INTO t VALUES (5)", "SET gtid_next = 'AUTOMATIC'")
+		r.want(r.streamFrom(h.end, h.resume), "INSERT t new [5]")
+		r.source.Locate(source.Located{System: "another", Position: h.end, Resume: h.resume})
+		st, err := r.source.State(t.Context())
+		if err != nil || st.Moved == nil || st.Moved.Problem != "" {
+			t.Fatalf("%+v: %v", st.Moved, err)
+		}
+		g, err := r.goOn(st.Moved.Position, st.Moved.Resume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.want(g, "INSERT t new [5]")
+	})
 }

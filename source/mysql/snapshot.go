@@ -98,7 +98,7 @@ func (s *Source) Snapshot(ctx context.Context) (_ source.Snapshot, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.position, err = positionOf(file, offset); err != nil {
+	if n.position, err = s.positionOf(file, offset); err != nil {
 		return nil, err
 	}
 	n.resume = resume{file: file, gtids: set}.String()
