@@ -165,13 +165,10 @@ type Extent struct {
 	Ranges []Range // none: the table is copied whole
 }
 
-// Range is one part of a table: blocks of one file. It means something to the
-// snapshot alone that made it.
+// Range is one part of a table. It means something to the snapshot alone that made it.
 type Range struct {
-	Leaf     change.Name // the table that holds the rows: the table itself or one of its partitions
-	From, To uint32      // blocks From <= n < To; To 0: to the end of the file
-	Bytes    int64       // about how much it holds
-	Tree     string      // the partitions as they were measured; "" for an ordinary table
+	Bytes int64 // about how much it holds
+	At    any   // which rows: the source's own
 }
 
 // Relation is a table of the source's catalogue.

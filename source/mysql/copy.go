@@ -29,8 +29,8 @@ func (n *snapshot) Copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 
 func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) (rows int64, err error) {
 	s := n.source
-	if r.Binary || r.Range != nil {
-		return 0, fault.Corrupted("a copy in binary or in parts was asked of a MySQL source")
+	if r.Binary {
+		return 0, fault.Corrupted("a copy in binary was asked of a MySQL source")
 	}
 	d, err := s.describe(ctx, r.Table.Name, true)
 	if err != nil {
@@ -58,9 +58,13 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 		columns = append(columns, c)
 		list = append(list, c.expression())
 	}
-	query := "SELECT " + strings.Join(list, ", ") + " FROM " + quoted(r.Table.Name)
 	if len(list) == 0 {
-		query = "SELECT 1 FROM " + quoted(r.Table.Name)
+		list = []string{"1"}
+	}
+	query := "SELECT " + strings.Join(list, ", ") + " FROM " + quoted(r.Table.Name)
+	if r.Range != nil {
+		part := r.Range.At.(*keyRange)
+		query += " FORCE INDEX (" + quote(part.index) + ") WHERE " + part.condition
 	}
 	tail := copyTail(r, len(columns) > 0)
 
