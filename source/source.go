@@ -86,11 +86,12 @@ type Snapshot interface {
 }
 
 // Trailer is a Source that can copy beside its own stream: what the snapshot does not
-// hold is read from the log that the snapshot's slot keeps, not from the live slot. It is
-// a Source opened for this alone: it follows nothing else.
+// hold is read from the log behind it, which the snapshot's own slot keeps, or the server
+// by itself; not from the live slot. It is a Source opened for this alone: it follows
+// nothing else.
 type Trailer interface {
-	// Trail is Snapshot for that.
-	Trail(ctx context.Context) (Trail, error)
+	// Trail is Snapshot for that; no other tables are asked of it.
+	Trail(ctx context.Context, tables []change.Name) (Trail, error)
 }
 
 // Trail is a snapshot and the log behind it.

@@ -69,8 +69,12 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 	tail := copyTail(r, len(columns) > 0)
 
 	var conn *sql.Conn
+	var open bool
 	select {
-	case conn = <-n.sessions:
+	case conn, open = <-n.sessions:
+		if !open {
+			return 0, errClosed
+		}
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}

@@ -95,10 +95,9 @@ func New(cfg Config) (*Source, error) {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.ServerID == 0 {
-		// Away from the small numbers that people give to servers.
 		h := fnv.New32a()
 		h.Write([]byte("tailrace " + cfg.Pipeline))
-		cfg.ServerID = 1<<30 | h.Sum32()&(1<<30-1)
+		cfg.ServerID = ownNumber(h.Sum32())
 	}
 	s := &Source{cfg: cfg, dsn: prepared(dsn), log: cfg.Logger, silence: defaultSilence,
 		described: map[change.Name]*described{}, tables: map[change.Name]*change.Table{}}
@@ -113,6 +112,9 @@ func New(cfg Config) (*Source, error) {
 	s.db.SetMaxIdleConns(1)
 	return s, nil
 }
+
+// ownNumber is a number away from the small ones that people give to servers.
+func ownNumber(hash uint32) uint32 { return 1<<30 | hash&(1<<30-1) }
 
 // DatabaseOf is the database that a connection string names, or empty: the source's
 // default schema. New judges the string.

@@ -22,8 +22,9 @@ type snapshot struct {
 	resume   string
 	clock    time.Time
 	lock     string         // under which it was begun: see begin
-	sessions chan *sql.Conn // idle
+	sessions chan *sql.Conn // idle; closed when the log behind the snapshot is followed
 	all      []*sql.Conn
+	followed bool
 }
 
 // markedPlace is the savepoint to which a session goes back after each table, so that no
@@ -34,7 +35,18 @@ const markedPlace = "tailrace"
 func (s *Source) Begin(ctx context.Context) (source.Snapshot, error) { return s.Snapshot(ctx) }
 
 // Snapshot implements source.Source.
-func (s *Source) Snapshot(ctx context.Context) (_ source.Snapshot, err error) {
+func (s *Source) Snapshot(ctx context.Context) (source.Snapshot, error) {
+	n, err := s.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// errClosed is the error of a copy from a snapshot whose sessions are gone.
+var errClosed = errors.New("the snapshot is closed")
+
+func (s *Source) take(ctx context.Context) (_ *snapshot, err error) {
 	f, err := s.readServer(ctx)
 	if err != nil {
 		return nil, err
@@ -101,12 +113,15 @@ func (n *snapshot) Clock() time.Time          { return n.clock }
 func (n *snapshot) Resume() string { return n.resume }
 
 // Close implements source.Snapshot.
-func (n *snapshot) Close(context.Context) error {
+func (n *snapshot) Close(context.Context) error { return errors.Join(n.endSessions(), n.db.Close()) }
+
+// endSessions lets go of what the sessions hold back at the server: old versions of rows.
+func (n *snapshot) endSessions() error {
 	var err error
 	for _, conn := range n.all {
 		if e := conn.Close(); !errors.Is(e, sql.ErrConnDone) {
 			err = errors.Join(err, e)
 		}
 	}
-	return errors.Join(err, n.db.Close())
+	return err
 }
