@@ -182,13 +182,13 @@ func everySchema(grants []string, right string, tables []source.Followed) bool {
 // snapshot.begin.
 func (c *checker) locks(f *server, tables bool) {
 	s := c.source
-	why := "the account may not lock the source for a moment"
+	why, better := "the account may not lock all of the source for a moment", s.grant("RELOAD", "*.*")
 	if s.cfg.SnapshotLock != LockAuto {
-		why = "source.snapshot_lock is " + s.cfg.SnapshotLock
+		why, better = "source.snapshot_lock is "+s.cfg.SnapshotLock, "source.snapshot_lock: auto"
 	}
 	switch {
 	case tables && s.cfg.SnapshotLock != LockNever:
-		c.warns(s.lockRemedy(), "%s: a copy begins under a read lock on the followed tables, which waits for all transactions that have written to them (LOCK TABLES)", why)
+		c.warns(better, "%s: a copy that needs a lock takes it on the followed tables (LOCK TABLES), and waits for all transactions that have written to them", why)
 	case f.mariaDB:
 		c.warns(s.lockRemedy(), "%s: a copy begins without a lock; if the server is so busy that the sessions do not find one moment, one session reads all tables", why)
 	case f.gtidMode == "ON":

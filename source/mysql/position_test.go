@@ -280,6 +280,10 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 				t.Errorf("findings have no %q:\n%s", want, got)
 			}
 		}
+		r.exec("GRANT LOCK TABLES ON `" + r.database + "`.* TO weak")
+		if got := findings(r.open(cfg)); !strings.Contains(got, "false: the account may not lock all of the source for a moment: a copy that needs a lock takes it on the followed tables") {
+			t.Errorf("with the right to LOCK TABLES:\n%s", got)
+		}
 		cfg.DSN = r.server.URLAs("weak", "wrong", r.database)
 		if _, err := r.open(cfg).State(t.Context()); fault.KindOf(err) != fault.Operator || strings.Contains(err.Error(), "wrong") {
 			t.Errorf("%v", err)
