@@ -86,11 +86,12 @@ type Snapshot interface {
 }
 
 // Trailer is a Source that can copy beside its own stream: what the snapshot does not
-// hold is read from the log that the snapshot's slot keeps, not from the live slot. It is
-// a Source opened for this alone: it follows nothing else.
+// hold is read from the log behind it, which the snapshot's own slot keeps, or the server
+// by itself; not from the live slot. It is a Source opened for this alone: it follows
+// nothing else.
 type Trailer interface {
-	// Trail is Snapshot for that.
-	Trail(ctx context.Context) (Trail, error)
+	// Trail is Snapshot for that; no other tables are asked of it.
+	Trail(ctx context.Context, tables []change.Name) (Trail, error)
 }
 
 // Trail is a snapshot and the log behind it.
@@ -226,13 +227,10 @@ type Extent struct {
 	Ranges []Range // none: the table is copied whole
 }
 
-// Range is one part of a table: blocks of one file. It means something to the
-// snapshot alone that made it.
+// Range is one part of a table. It means something to the snapshot alone that made it.
 type Range struct {
-	Leaf     change.Name // the table that holds the rows: the table itself or one of its partitions
-	From, To uint32      // blocks From <= n < To; To 0: to the end of the file
-	Bytes    int64       // about how much it holds
-	Tree     string      // the partitions as they were measured; "" for an ordinary table
+	Bytes int64 // about how much it holds
+	At    any   // which rows: the source's own
 }
 
 // Relation is a table of the source's catalogue.

@@ -50,8 +50,9 @@ type Source struct {
 	Streaming           string `yaml:"streaming"`
 	SpoolDir            string `yaml:"spool_dir"`
 	SpoolMax            Bytes  `yaml:"spool_max"`
-	ServerID            uint32 `yaml:"server_id"`  // mysql; 0: made of the pipeline's name
-	ZeroDates           string `yaml:"zero_dates"` // mysql
+	ServerID            uint32 `yaml:"server_id"`     // mysql; 0: made of the pipeline's name
+	ZeroDates           string `yaml:"zero_dates"`    // mysql
+	SnapshotLock        string `yaml:"snapshot_lock"` // mysql
 }
 
 // Streams reports whether large transactions are received while they are open. A
@@ -178,7 +179,7 @@ type Column struct{ Name, Type string }
 // Default returns the configuration with every default.
 func Default() Config {
 	return Config{
-		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, OnLimit: "warn", Streaming: "auto", SpoolMax: 20 << 30, ZeroDates: "error"},
+		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, OnLimit: "warn", Streaming: "auto", SpoolMax: 20 << 30, ZeroDates: "error", SnapshotLock: "auto"},
 		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
 			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
 		}},
@@ -271,8 +272,10 @@ func (c *Config) Validate() error {
 		return bad("source.slot and source.publication belong to PostgreSQL; a MySQL server has neither")
 	case c.Source.Kind == "mysql" && c.Source.OnLimit != "warn":
 		return bad("source.on_limit belongs to PostgreSQL: a MySQL server keeps nothing for us that could be dropped (its binlog_expire_logs_seconds says how long it keeps its log)")
-	case c.Source.Kind != "mysql" && (c.Source.ServerID != 0 || c.Source.ZeroDates != "error"):
-		return bad("source.server_id and source.zero_dates belong to source.kind mysql")
+	case c.Source.Kind != "mysql" && (c.Source.ServerID != 0 || c.Source.ZeroDates != "error" || c.Source.SnapshotLock != "auto"):
+		return bad("source.server_id, source.zero_dates and source.snapshot_lock belong to source.kind mysql")
+	case !slices.Contains([]string{"auto", "tables", "never"}, c.Source.SnapshotLock):
+		return bad("source.snapshot_lock is auto, tables or never, not %q", c.Source.SnapshotLock)
 	case c.Source.ZeroDates != "error" && c.Source.ZeroDates != "null" && c.Source.ZeroDates != "text":
 		return bad("source.zero_dates is error, null or text, not %q", c.Source.ZeroDates)
 	case c.Source.Kind == "files" && slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil && f.Snapshot.Path == "" }):

@@ -123,6 +123,7 @@ type session struct {
 	binary bool
 
 	keepless bool          // src are the files
+	slotless bool          // the source knows nothing of us: see source.State
 	taken    []change.File // those that are known
 
 	markMu sync.Mutex // guards mark and bound: the copy's workers and the loop write them
@@ -227,6 +228,7 @@ func (s *session) walk(stop, work context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the source's state: %w", err)
 	}
+	s.slotless = state.Slotless
 	s.reached = time.Now()
 	if s.mode.errand != nil && s.mark.Phase == checkpoint.None {
 		return fault.Refuse("tailrace run", "pipeline %s has not been started", s.Name)

@@ -253,7 +253,7 @@ func (f *follower) rotate(data []byte, h header) error {
 			return err
 		}
 	}
-	f.file, f.number, f.offset, f.text = name, n, 4, ""
+	f.file, f.number, f.offset, f.created, f.text = name, n, 4, 0, "" // its description comes next
 	f.layouts.forget()
 	return nil
 }

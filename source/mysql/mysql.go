@@ -32,6 +32,8 @@ type Config struct {
 	ZeroDates string // ZeroDatesError (also if empty), ZeroDatesNull, ZeroDatesText
 	Sessions  int    // that copy at once, all of one snapshot; 0: 4
 	Logger    *slog.Logger
+
+	SnapshotLock string // LockAuto (also if empty), LockTables, LockNever
 }
 
 // Source implements source.Source for MariaDB and MySQL.
@@ -82,6 +84,13 @@ func New(cfg Config) (*Source, error) {
 	case ZeroDatesError, ZeroDatesNull, ZeroDatesText:
 	default:
 		return nil, fault.Badly("source.zero_dates is error, null or text, not %q", cfg.ZeroDates)
+	}
+	switch cfg.SnapshotLock {
+	case "":
+		cfg.SnapshotLock = LockAuto
+	case LockAuto, LockTables, LockNever:
+	default:
+		return nil, fault.Badly("source.snapshot_lock is auto, tables or never, not %q", cfg.SnapshotLock)
 	}
 	if cfg.Sessions <= 0 {
 		cfg.Sessions = defaultSessions

@@ -230,81 +230,6 @@ func TestSecondReaderWithTheSameNumberEndsTheFirst(t *testing.T) {
 	<-ended
 }
 
-// All sessions of a snapshot see the same moment, and it is the one that the position
-// names, while others write as fast as they can.
-func TestSnapshotIsExactWhileOthersWrite(t *testing.T) {
-	onAll(t, func(r *rig) {
-		r.exec("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
-		stop := make(chan struct{})
-		var writers sync.WaitGroup
-		for w := range 3 {
-			db := r.server.Open(t, r.database)
-			writers.Go(func() {
-				for i := 0; ; i++ {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					tx, err := db.Begin()
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					id := w*1_000_000 + i
-					_, err1 := tx.Exec(fmt.Sprintf("INSERT INTO a VALUES (%d)", id))
-					_, err2 := tx.Exec(fmt.Sprintf("INSERT INTO b VALUES (%d)", id))
-					if err := errors.Join(err1, err2, tx.Commit()); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		for range 5 {
-			time.Sleep(50 * time.Millisecond)
-			a, b := r.relation("a"), r.relation("b")
-			snap, err := r.source.Snapshot(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			var rows [2][]string
-			var copies sync.WaitGroup
-			copies.Go(func() { rows[0] = r.copyFrom(snap, a) })
-			copies.Go(func() { rows[1] = r.copyFrom(snap, b) })
-			copies.Wait()
-			if err := snap.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if strings.Join(rows[0], " ") != strings.Join(rows[1], " ") {
-				t.Errorf("two sessions saw %d and %d rows", len(rows[0]), len(rows[1]))
-			}
-			// What the log says up to the position is what the snapshot holds.
-			h, err := r.follow(change.Position{File: snap.Position().File, Offset: 4}, snap.Position(), source.FollowOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			logged := 0
-			for _, e := range h.events {
-				if e.table == "a" {
-					logged++
-				}
-			}
-			if logged != len(rows[0]) {
-				t.Errorf("the snapshot at %s holds %d rows, the log up to there %d", snap.Position(), len(rows[0]), logged)
-			}
-			if h.end != snap.Position() {
-				t.Errorf("the snapshot is at %s, inside the transaction that ends at %s", snap.Position(), h.end)
-			}
-			if got, err := parseResume(snap.(source.Resumable).Resume()); err != nil || h.resume[strings.LastIndexByte(h.resume, ' '):] == "" || got.gtids == "" {
-				t.Errorf("resume %+v: %v", got, err)
-			}
-		}
-		close(stop)
-		writers.Wait()
-	}, dbtest.Dedicated())
-}
-
 // A session of a snapshot that is lost cannot be had again: the copy begins anew.
 func TestCopyWhoseSessionsWereKilledIsRetried(t *testing.T) {
 	onAll(t, func(r *rig) {
@@ -354,6 +279,10 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 			if !strings.Contains(got, want) {
 				t.Errorf("findings have no %q:\n%s", want, got)
 			}
+		}
+		r.exec("GRANT LOCK TABLES ON `" + r.database + "`.* TO weak")
+		if got := findings(r.open(cfg)); !strings.Contains(got, "false: the account may not lock all of the source for a moment: a copy that needs a lock takes it on the followed tables") {
+			t.Errorf("with the right to LOCK TABLES:\n%s", got)
 		}
 		cfg.DSN = r.server.URLAs("weak", "wrong", r.database)
 		if _, err := r.open(cfg).State(t.Context()); fault.KindOf(err) != fault.Operator || strings.Contains(err.Error(), "wrong") {

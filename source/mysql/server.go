@@ -243,6 +243,7 @@ const (
 	errUnknownDatabase  = 1049
 	errNoSuchTable      = 1146
 	errTableChanged     = 1412
+	errNoSuchIndex      = 1176
 	errLockWait         = 1205
 	errReadingBinlog    = 1236
 	errServerShutdown   = 1053
@@ -300,7 +301,7 @@ func (s *Source) explain(err error, op string, args ...any) error {
 		return noLog()
 	case errUnknownDatabase:
 		return fault.Refuse("correct the database in source.dsn, or make it", "%s: %v", op, e)
-	case errServerShutdown, errTooManyUsers, errDeadlock, errLockWait, errKilled, errConnectionKilled, errStatementTimeout, errTableChanged:
+	case errServerShutdown, errTooManyUsers, errDeadlock, errLockWait, errKilled, errConnectionKilled, errStatementTimeout, errTableChanged, errNoSuchIndex:
 		return fault.Retry(e, "%s", op)
 	}
 	return fmt.Errorf("%s: %w", op, e)
