@@ -5,6 +5,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"log/slog"
@@ -124,6 +125,17 @@ type Flow struct {
 	TombstoneRetention  time.Duration `yaml:"tombstone_retention"`
 	LateBeyondRetention string        `yaml:"late_beyond_retention"`
 	OnBadEvent          string        `yaml:"on_bad_event"`
+	Expect              Expectations  `yaml:"expect"`
+}
+
+// Expectations are conditions on the rows of a flow, in the order of the file.
+type Expectations []Expectation
+
+// Expectation is one of them.
+type Expectation struct {
+	Name        string `yaml:"-"` // its key in expect
+	Condition   string `yaml:"condition"`
+	OnViolation string `yaml:"on_violation"`
 }
 
 // Names is a list that may be written as one name.
@@ -191,6 +203,9 @@ func (c *Config) Specs() []flow.Spec {
 				DeleteSequence: f.DeleteSequence, Global: f.SequenceScope == "global",
 				TombstoneRetention: f.TombstoneRetention, QuarantineBeyond: f.LateBeyondRetention == "quarantine", FailOnBad: f.OnBadEvent == "fail",
 			},
+		}
+		for _, e := range f.Expect {
+			specs[i].Expect = append(specs[i].Expect, flow.Expectation{Name: e.Name, Condition: e.Condition, Action: cmp.Or(e.OnViolation, flow.Warn)})
 		}
 		if specs[i].Sequenced.TombstoneRetention == 0 {
 			specs[i].Sequenced.TombstoneRetention = 48 * time.Hour

@@ -51,7 +51,7 @@ func Parse(name string, text []byte) (*Config, error) {
 	}
 	// Names of relations and of their columns keep their case and order, which a map
 	// would lose.
-	relations := takeRelations(root)
+	relations, expectations := takeRelations(root), takeExpectations(root)
 	raw := map[string]any{}
 	if err := root.Decode(&raw); err != nil {
 		return nil, fault.Badly("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -71,6 +71,9 @@ func Parse(name string, text []byte) (*Config, error) {
 		return nil, fault.Badly("%s: %s", name, describe(err))
 	}
 	c.Relations = relations
+	for i := range c.Flows {
+		c.Flows[i].Expect = expectations[i]
+	}
 	if err := c.Validate(); err != nil {
 		var fe *fault.Error
 		if errors.As(err, &fe) {
@@ -122,6 +125,40 @@ func takeRelations(root *yaml.Node) (out Relations) {
 	return nil
 }
 
+// takeExpectations reads `expect` of each flow, by the flow's place, and takes it out of
+// the document, which strict has accepted: names keep their case and order.
+func takeExpectations(root *yaml.Node) map[int]Expectations {
+	out := map[int]Expectations{}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value != "flows" {
+			continue
+		}
+		for n, flow := range root.Content[i+1].Content {
+			for j := 0; j+1 < len(flow.Content); j += 2 {
+				if flow.Content[j].Value != "expect" {
+					continue
+				}
+				list := flow.Content[j+1].Content
+				for k := 0; k+1 < len(list); k += 2 {
+					e := Expectation{Name: list[k].Value}
+					for fields := list[k+1].Content; len(fields) > 1; fields = fields[2:] {
+						switch fields[0].Value {
+						case "condition":
+							e.Condition = fields[1].Value
+						case "on_violation":
+							e.OnViolation = fields[1].Value
+						}
+					}
+					out[n] = append(out[n], e)
+				}
+				flow.Content = append(flow.Content[:j:j], flow.Content[j+2:]...)
+				break
+			}
+		}
+	}
+	return out
+}
+
 // oneName lets a list of names be written as one name.
 func oneName(from, to reflect.Type, data any) (any, error) {
 	if name, ok := data.(string); ok && to == reflect.TypeFor[Names]() {
@@ -161,7 +198,7 @@ func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
 	switch {
 	case t == reflect.TypeFor[Names]() && n.Kind == yaml.ScalarNode:
 		return nil
-	case t == reflect.TypeFor[Relations](), t == reflect.TypeFor[Columns]():
+	case t == reflect.TypeFor[Relations](), t == reflect.TypeFor[Columns](), t == reflect.TypeFor[Expectations]():
 		if n.Kind != yaml.MappingNode {
 			return fault.Badly("%s:%d: %s must hold names (`name: ...`)", name, n.Line, where())
 		}
@@ -175,6 +212,8 @@ func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
 			item := reflect.TypeFor[string]()
 			if t == reflect.TypeFor[Relations]() {
 				item = reflect.TypeFor[Relation]()
+			} else if t == reflect.TypeFor[Expectations]() {
+				item = reflect.TypeFor[Expectation]()
 			}
 			if err := strict(name, value, item, path+"."+key.Value); err != nil {
 				return err
