@@ -1,0 +1,157 @@
+package sequenced
+
+import (
+	"fmt"
+	"strings"
+
+	"tailrace/internal/change"
+	"tailrace/internal/fault"
+	"tailrace/scd"
+)
+
+// Action is what becomes of a row that violates a rule. The highest of several wins.
+type Action uint8
+
+const (
+	Warn Action = iota // it is written
+	Drop               // it is set aside
+	Fail               // nothing is written any more
+)
+
+// Rule is a condition that the rows which a flow writes are to meet (rules R106 to R108).
+type Rule struct {
+	Name   string
+	Action Action
+	Test   Condition
+	Reads  []int // the inputs that Test reads
+}
+
+// Judge judges rows by the rules of one flow, in either lane. It sees a row as the
+// event writes it, before anything is applied; deletes and truncates never, because
+// their columns say nothing. A rule is violated where its condition comes out FALSE or
+// NULL, or cannot be computed: what is not known to be good is not. It is *not judged*
+// where the event leaves one of the columns that it reads as they are: the row's value
+// is not known here, and was judged when it was written.
+//
+// A log that leaves out what did not change would so let rows pass that Drop and Fail
+// are to stop: that parks the target.
+//
+// A Judge is used by one goroutine. It keeps no memory of rows.
+type Judge struct {
+	flow  string
+	key   string // names of the key columns, for messages
+	rules []Rule
+	tally *Tally
+
+	inputs Shaper // for its meta columns
+	row    []change.Value
+	old    []change.Value
+}
+
+// Tally is what a flow's rules met since Taken; by rule.
+type Tally struct{ Violated, NotJudged []int64 }
+
+// NewTally makes the tally of n rules.
+func NewTally(n int) *Tally { return &Tally{make([]int64, n), make([]int64, n)} }
+
+// Take hands on what was counted, and begins anew.
+func (t *Tally) Take(fn func(rule int, violated, notJudged int64)) {
+	for i := range t.Violated {
+		if t.Violated[i]+t.NotJudged[i] > 0 {
+			fn(i, t.Violated[i], t.NotJudged[i])
+			t.Violated[i], t.NotJudged[i] = 0, 0
+		}
+	}
+}
+
+// NewJudge makes the judge of a flow into t, who counts in tally.
+func NewJudge(flow string, t *scd.Target, rules []Rule, tally *Tally) *Judge {
+	var keys []string
+	for _, i := range t.Keys() {
+		keys = append(keys, t.Columns[i].Name)
+	}
+	return &Judge{flow: flow, key: strings.Join(keys, ", "), rules: rules, tally: tally}
+}
+
+// verdict judges a row. sent are the inputs as the log gave them, written the same
+// without what the event does not write. It returns the names of the rules because of
+// which the row is to be set aside, empty for none. at is the event's place.
+func (j *Judge) verdict(sent, written []change.Value, at []byte) (dropped string, err error) {
+	var failed string
+	for i := range j.rules {
+		r := &j.rules[i]
+		absent, lost := false, -1
+		for _, in := range r.Reads {
+			if written[in].State == change.Absent {
+				absent = true
+				if sent[in].State == change.Absent {
+					lost = in
+				}
+			}
+		}
+		if absent {
+			if lost >= 0 && r.Action != Warn {
+				return "", &Park{
+					Reason: fmt.Sprintf("flow %s: expectation %s reads a column that the log does not send where it did not change", j.flow, r.Name),
+					Remedy: "have the log send whole rows (PostgreSQL: REPLICA IDENTITY FULL; MariaDB and MySQL: binlog_row_image = FULL)",
+				}
+			}
+			j.tally.NotJudged[i]++
+			continue
+		}
+		if truth, known, err := r.Test(written); truth && known && err == nil {
+			continue
+		}
+		j.tally.Violated[i]++
+		switch {
+		case r.Action == Fail && failed == "":
+			failed = r.Name
+		case r.Action == Drop && dropped == "":
+			dropped = r.Name
+		case r.Action == Drop:
+			dropped += ", " + r.Name
+		}
+	}
+	if failed == "" {
+		return dropped, nil
+	}
+	key := ""
+	if j.key != "" {
+		key = " (key " + j.key + ")"
+	}
+	return "", fault.Refuse("correct the condition, or say `on_violation: drop` or `warn` there until the pipeline has passed this place: what stands in a log stays there. A row that is being copied can be mended at the source",
+		"flow %s: expectation %s does not hold for a row%s at %s; nothing of its batch was applied", j.flow, failed, key, At(at))
+}
+
+// Reason is why events are in quarantine that expectations have dropped.
+func Reason(names string) string { return "expectation " + names }
+
+// Change judges a change of an ordered flow: an insert, or an update's new row. Columns
+// that the log left out are taken from the old row where it has them.
+func (j *Judge) Change(tx *change.Tx, c *change.Change, at []byte) (dropped string, err error) {
+	n := len(c.Table.Columns)
+	if j.row, err = c.New.Values(j.row, n); err != nil {
+		return "", fault.Corrupted("%s on %s: %v", c.Op, c.Table.Name, err)
+	}
+	if c.Old != nil {
+		if j.old, err = c.Old.Values(j.old, n); err != nil {
+			return "", fault.Corrupted("%s on %s: %v", c.Op, c.Table.Name, err)
+		}
+		for i := range j.row {
+			if j.row[i].State == change.Absent && (!c.OldIsKey || c.Table.Columns[i].Key) {
+				j.row[i] = j.old[i]
+			}
+		}
+	}
+	j.row = j.inputs.withMeta(j.row, tx, c)
+	return j.verdict(j.row, j.row, at)
+}
+
+// PlaceOf is the place in the source of a change of an ordered flow, or, if copied, of a
+// row of its copy, whose position is tx's End.
+func PlaceOf(tx *change.Tx, ordinal uint64, copied bool) []byte {
+	if copied {
+		return AppendLog(nil, tx.End, true, ordinal, 0)
+	}
+	return AppendLog(nil, tx.Begin, false, ordinal, 0)
+}
