@@ -143,6 +143,12 @@ func describe(version string) []figure {
 		}
 		return out
 	})
+	add(prometheus.CounterValue, "expectation_violations_total", "Rows that violated an expectation, by what became of them: warn, drop; not_judged: the event left a column as it was that the expectation reads.", []string{"flow", "expectation", "action"}, func(b *Board) (out []sample) {
+		for _, v := range b.stats.Violations() {
+			out = append(out, sample{float64(v.Events), []string{v.Flow, v.Expectation, v.Met}})
+		}
+		return out
+	})
 	add(prometheus.CounterValue, "sequenced_events_total", "Events of flows with sequence_by, by what they met: all, late, ties, duplicates, truncated, beyond_horizon, set_aside.", []string{"met"}, func(b *Board) []sample {
 		s := &b.stats.Sequenced
 		return []sample{

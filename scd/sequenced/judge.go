@@ -75,9 +75,8 @@ func NewJudge(flow string, t *scd.Target, rules []Rule, tally *Tally) *Judge {
 
 // verdict judges a row. sent are the inputs as the log gave them, written the same
 // without what the event does not write. It returns the names of the rules because of
-// which the row is to be set aside, empty for none. at is the event's place.
-func (j *Judge) verdict(sent, written []change.Value, at []byte) (dropped string, err error) {
-	var failed string
+// which the row is to be set aside, and of one for which all is to stop; empty: none.
+func (j *Judge) verdict(sent, written []change.Value) (dropped, failed string, err error) {
 	for i := range j.rules {
 		r := &j.rules[i]
 		absent, lost := false, -1
@@ -91,7 +90,7 @@ func (j *Judge) verdict(sent, written []change.Value, at []byte) (dropped string
 		}
 		if absent {
 			if lost >= 0 && r.Action != Warn {
-				return "", &Park{
+				return "", "", &Park{
 					Reason: fmt.Sprintf("flow %s: expectation %s reads a column that the log does not send where it did not change", j.flow, r.Name),
 					Remedy: "have the log send whole rows (PostgreSQL: REPLICA IDENTITY FULL; MariaDB and MySQL: binlog_row_image = FULL)",
 				}
@@ -112,30 +111,33 @@ func (j *Judge) verdict(sent, written []change.Value, at []byte) (dropped string
 			dropped += ", " + r.Name
 		}
 	}
-	if failed == "" {
-		return dropped, nil
-	}
+	return dropped, failed, nil
+}
+
+// refuse is the error that stops all because of a row at a place.
+func (j *Judge) refuse(failed string, at []byte) error {
 	key := ""
 	if j.key != "" {
 		key = " (key " + j.key + ")"
 	}
-	return "", fault.Refuse("correct the condition, or say `on_violation: drop` or `warn` there until the pipeline has passed this place: what stands in a log stays there. A row that is being copied can be mended at the source",
+	return fault.Refuse("correct the condition, or say `on_violation: drop` or `warn` there until the pipeline has passed this place: what stands in a log stays there. A row that is being copied can be mended at the source",
 		"flow %s: expectation %s does not hold for a row%s at %s; nothing of its batch was applied", j.flow, failed, key, At(at))
 }
 
 // Reason is why events are in quarantine that expectations have dropped.
 func Reason(names string) string { return "expectation " + names }
 
-// Change judges a change of an ordered flow: an insert, or an update's new row. Columns
-// that the log left out are taken from the old row where it has them.
-func (j *Judge) Change(tx *change.Tx, c *change.Change, at []byte) (dropped string, err error) {
+// Change judges a change of an ordered flow: an insert, or an update's new row; copied: a
+// row of the first copy, whose position is tx's End. Columns that the log left out are taken
+// from the old row where it has them. at is the place of a row that is dropped.
+func (j *Judge) Change(tx *change.Tx, c *change.Change, copied bool) (dropped string, at []byte, err error) {
 	n := len(c.Table.Columns)
 	if j.row, err = c.New.Values(j.row, n); err != nil {
-		return "", fault.Corrupted("%s on %s: %v", c.Op, c.Table.Name, err)
+		return "", nil, fault.Corrupted("%s on %s: %v", c.Op, c.Table.Name, err)
 	}
 	if c.Old != nil {
 		if j.old, err = c.Old.Values(j.old, n); err != nil {
-			return "", fault.Corrupted("%s on %s: %v", c.Op, c.Table.Name, err)
+			return "", nil, fault.Corrupted("%s on %s: %v", c.Op, c.Table.Name, err)
 		}
 		for i := range j.row {
 			if j.row[i].State == change.Absent && (!c.OldIsKey || c.Table.Columns[i].Key) {
@@ -144,14 +146,15 @@ func (j *Judge) Change(tx *change.Tx, c *change.Change, at []byte) (dropped stri
 		}
 	}
 	j.row = j.inputs.withMeta(j.row, tx, c)
-	return j.verdict(j.row, j.row, at)
-}
-
-// PlaceOf is the place in the source of a change of an ordered flow, or, if copied, of a
-// row of its copy, whose position is tx's End.
-func PlaceOf(tx *change.Tx, ordinal uint64, copied bool) []byte {
-	if copied {
-		return AppendLog(nil, tx.End, true, ordinal, 0)
+	dropped, failed, err := j.verdict(j.row, j.row)
+	if err != nil || dropped == "" && failed == "" {
+		return "", nil, err
 	}
-	return AppendLog(nil, tx.Begin, false, ordinal, 0)
+	if at = AppendLog(nil, tx.Begin, false, c.Ordinal, 0); copied {
+		at = AppendLog(nil, tx.End, true, c.Ordinal, 0)
+	}
+	if failed != "" {
+		return "", at, j.refuse(failed, at)
+	}
+	return dropped, at, nil
 }

@@ -338,7 +338,10 @@ func (s *Shaper) judge(in []change.Value, at []byte, truth func(Condition, strin
 			}
 		}
 	}
-	dropped, err := f.Judge.verdict(in, written, at)
+	dropped, failed, err := f.Judge.verdict(in, written)
+	if err == nil && failed != "" {
+		err = f.Judge.refuse(failed, at)
+	}
 	if err != nil || dropped == "" {
 		return nil, err
 	}
