@@ -287,7 +287,7 @@ func (j *judgedCopy) store(ctx context.Context) error {
 	if err := j.memory.SetAside(ctx, j.aside, met); err != nil {
 		return fmt.Errorf("set rows of the copy aside: %w", err)
 	}
-	j.Stats.met(met)
+	j.Stats.Met(met)
 	for i := range j.aside {
 		j.Stats.aside(j.aside[i].Flow)
 	}

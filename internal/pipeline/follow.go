@@ -625,7 +625,7 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 		}
 	}
 	now := time.Now()
-	f.Stats.met(b.Violations)
+	f.Stats.Met(b.Violations)
 	for i := range aside {
 		f.Stats.aside(aside[i].Flow)
 	}

@@ -354,6 +354,6 @@ func (s *session) applyCopied(ctx context.Context, c *channel) error {
 	if err := s.dst.Apply(ctx, batch); err != nil {
 		return fmt.Errorf("write copied events: %w", err)
 	}
-	s.Stats.met(batch.Violations)
+	s.Stats.Met(batch.Violations)
 	return nil
 }

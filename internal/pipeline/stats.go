@@ -125,13 +125,17 @@ func (s *Stats) Unresolved() map[string]int64 {
 	return maps.Clone(s.unresolved.of)
 }
 
+// Violation counts what an expectation of a flow met.
+type Violation = sink.Violation
+
 // violated are what expectations met since the start.
 type violated struct {
 	mu sync.Mutex
 	of map[sink.Violation]int64 // by all but Events, which is 0
 }
 
-func (s *Stats) met(list []sink.Violation) {
+// Met adds what the expectations of flows met in a batch that is written.
+func (s *Stats) Met(list []sink.Violation) {
 	if len(list) == 0 {
 		return
 	}
