@@ -458,16 +458,14 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 		if err := s.dst.Create(ctx, b.Target); err != nil {
 			return fmt.Errorf("make target %s: %w", b.Target.Name, err)
 		}
-		if b.flow == nil {
-			if err := s.afresh(ctx, b); err != nil {
-				return err
-			}
-		}
 		if b.flow != nil {
 			withSequence = append(withSequence, b)
-		} else {
-			plain = append(plain, b)
+			continue
 		}
+		if err := s.afresh(ctx, b); err != nil {
+			return err
+		}
+		plain = append(plain, b)
 	}
 	extents, err := s.measure(ctx, plain, snap)
 	if err != nil {

@@ -79,7 +79,7 @@ func (b *Bound) expects() (remedy, what string, err error) {
 		}
 		b.Warnings = append(b.Warnings, fmt.Sprintf("flow %s: expectation %s reads column %s, which the log may leave out where it did not change: such changes are not judged by it, and counted as that (%s sends it)", b.name(), r.Name, column, whole))
 	}
-	if b.flow == nil && b.Spec.Drops() && (b.Relation.TextOnly || large(b.Target)) {
+	if b.Spec.Drops() && (b.Relation.TextOnly || large(b.Target)) {
 		return whole + "; or `on_violation: warn` or `fail`", "an expectation may drop rows, and of a row that is changed after it was dropped the log may leave columns out: it could not be written then", nil
 	}
 	return "", "", nil

@@ -2,6 +2,7 @@ package sequenced
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"tailrace/internal/change"
@@ -41,6 +42,7 @@ type Judge struct {
 	flow  string
 	key   string // names of the key columns, for messages
 	rules []Rule
+	drops bool // some rule does
 	tally *Tally
 
 	inputs Shaper // for its meta columns
@@ -70,7 +72,8 @@ func NewJudge(flow string, t *scd.Target, rules []Rule, tally *Tally) *Judge {
 	for _, i := range t.Keys() {
 		keys = append(keys, t.Columns[i].Name)
 	}
-	return &Judge{flow: flow, key: strings.Join(keys, ", "), rules: rules, tally: tally}
+	drops := slices.ContainsFunc(rules, func(r Rule) bool { return r.Action == Drop })
+	return &Judge{flow: flow, key: strings.Join(keys, ", "), rules: rules, drops: drops, tally: tally}
 }
 
 // verdict judges a row. sent are the inputs as the log gave them, written the same
@@ -90,10 +93,7 @@ func (j *Judge) verdict(sent, written []change.Value) (dropped, failed string, e
 		}
 		if absent {
 			if lost >= 0 && r.Action != Warn {
-				return "", "", &Park{
-					Reason: fmt.Sprintf("flow %s: expectation %s reads a column that the log does not send where it did not change", j.flow, r.Name),
-					Remedy: "have the log send whole rows (PostgreSQL: REPLICA IDENTITY FULL; MariaDB and MySQL: binlog_row_image = FULL)",
-				}
+				return "", "", j.park("expectation " + r.Name + " reads a column that the log does not send where it did not change")
 			}
 			j.tally.NotJudged[i]++
 			continue
@@ -112,6 +112,18 @@ func (j *Judge) verdict(sent, written []change.Value) (dropped, failed string, e
 		}
 	}
 	return dropped, failed, nil
+}
+
+// park is the error that parks the target, because rows do not come whole.
+func (j *Judge) park(reason string) error {
+	return &Park{
+		Reason: fmt.Sprintf("flow %s: %s", j.flow, reason),
+		Remedy: "have the log send whole rows (PostgreSQL: REPLICA IDENTITY FULL; MariaDB and MySQL: binlog_row_image = FULL)",
+	}
+}
+
+func (j *Judge) parkPart() error {
+	return j.park("an expectation may have dropped the row, and the log does not send those of its columns that did not change")
 }
 
 // refuse is the error that stops all because of a row at a place.
@@ -144,6 +156,9 @@ func (j *Judge) Change(tx *change.Tx, c *change.Change, copied bool) (dropped st
 				j.row[i] = j.old[i]
 			}
 		}
+	}
+	if j.drops && !copied && slices.ContainsFunc(j.row, func(v change.Value) bool { return v.State == change.Absent }) {
+		return "", nil, j.parkPart()
 	}
 	j.row = j.inputs.withMeta(j.row, tx, c)
 	dropped, failed, err := j.verdict(j.row, j.row)

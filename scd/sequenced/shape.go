@@ -320,6 +320,9 @@ func (s *Shaper) judge(in []change.Value, at []byte, truth func(Condition, strin
 	if remove, bad := truth(f.Delete, "apply_as_deletes"); remove || bad != nil {
 		return bad, nil
 	}
+	if f.Judge.drops && !f.Feed && s.unsent(in) {
+		return nil, f.Judge.parkPart()
+	}
 	written := in
 	if f.Update >= 0 || f.IgnoreNull != nil {
 		row, bad := s.project(in, at)
