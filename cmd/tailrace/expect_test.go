@@ -163,8 +163,7 @@ func TestAnExpectationThatFailsStopsACopyAndALog(t *testing.T) {
 		r.exec(t, "update items set n = 2 where id = 2")
 		r.once(t)
 		r.holds(t, "items", []string{"id", "n"}, "1 1", "2 2")
-		r.commit(t, "insert into items values (3, 300)")
-		r.commit(t, "update items set n = -77 where id = 1")
+		r.commit(t, "insert into items values (3, 300)", "update items set n = -77 where id = 1") // one batch
 		refused(", change ")
 		r.holds(t, "items", []string{"id", "n"}, "1 1", "2 2")
 		if got := sortedRows(r.held(t, `select id, n from history where "__END_AT" is null`)); strings.Join(got, ", ") != "1 1, 2 2" {
