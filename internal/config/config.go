@@ -5,6 +5,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"log/slog"
@@ -125,6 +126,7 @@ type Flow struct {
 	TombstoneRetention  time.Duration `yaml:"tombstone_retention"`
 	LateBeyondRetention string        `yaml:"late_beyond_retention"`
 	OnBadEvent          string        `yaml:"on_bad_event"`
+	Expect              Expectations  `yaml:"expect"`
 
 	Snapshot *Snapshot `yaml:"snapshot"`
 }
@@ -150,6 +152,16 @@ type Snapshot struct {
 type SnapshotVersion struct {
 	Kind  string `yaml:"-"`
 	Query string `yaml:"query"`
+}
+
+// Expectations are conditions on the rows of a flow, in the order of the file.
+type Expectations []Expectation
+
+// Expectation is one of them.
+type Expectation struct {
+	Name        string `yaml:"-"` // its key in expect
+	Condition   string `yaml:"condition"`
+	OnViolation string `yaml:"on_violation"`
 }
 
 // Names is a list that may be written as one name.
@@ -221,6 +233,9 @@ func (c *Config) Specs() []flow.Spec {
 		specs[i].Snapshot = f.Snapshot.spec()
 		if specs[i].Snapshot != nil && f.Source == "" {
 			specs[i].Source = specs[i].Snapshot.What()
+		}
+		for _, e := range f.Expect {
+			specs[i].Expect = append(specs[i].Expect, flow.Expectation{Name: e.Name, Condition: e.Condition, Action: cmp.Or(e.OnViolation, flow.Warn)})
 		}
 		if specs[i].Sequenced.TombstoneRetention == 0 {
 			specs[i].Sequenced.TombstoneRetention = 48 * time.Hour
