@@ -152,7 +152,11 @@ func (s *Shaper) change(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*B
 	now, ok := s.key(s.in)
 	var moved scd.Key // the old key, if another
 	if ok && c.Old != nil && !f.Feed {
-		if old, whole := s.key(s.old); whole && string(old) != string(now) {
+		old, whole := s.key(s.old)
+		if !whole && c.OldIsKey {
+			return &Bad{Reason: "the log does not hold the key that the row had before", At: at}, nil
+		}
+		if whole && string(old) != string(now) {
 			moved = old
 		}
 	}
