@@ -119,5 +119,5 @@ func differing(got, want []string) string {
 func (r *rig) quarantined(t testing.TB) [][]string {
 	t.Helper()
 	place := map[string]string{"duckdb": "source_position", "postgres": "position", "mysql": "position"}[r.dest.kind]
-	return r.held(t, "select flow, target_table, reason, "+place+" from _tailrace.quarantine where resolved is null order by id")
+	return r.held(t, "select flow, target_table, reason, "+place+" from _tailrace.quarantine where resolved is null and "+r.ours(t)+" order by id")
 }
