@@ -341,3 +341,42 @@ func TestMySQLSystemVersionedTablesAreLeftOut(t *testing.T) {
 	r.once(t)
 	r.holds(t, "t", []string{"id"}, "1", "2")
 }
+
+// Rows of an engine without transactions, and nothing behind them, are there at once.
+func TestMySQLRowsOfMyISAMArriveByThemselves(t *testing.T) {
+	t.Parallel()
+	r := newMyRig(t, "postgres", "flows: [{source: DB.m}]", "CREATE TABLE m (id int PRIMARY KEY) ENGINE = MyISAM", "INSERT INTO m VALUES (1)")
+	p := r.start(t, nil)
+	eventually(t, 30*time.Second, "the table is copied", func() bool {
+		return strings.Contains(p.output.String(), "copied") && len(r.held(t, "select 1 from information_schema.tables where table_name = 'm'")) == 1
+	})
+	r.exec(t, "INSERT INTO m VALUES (2)")
+	eventually(t, 10*time.Second, "the row is there", func() bool { return len(r.held(t, "select id from m")) == 2 })
+	p.stop(t)
+}
+
+// Where the mark was taken away under a running pipeline, nothing is applied beside it.
+func TestMySQLPipelineStopsWithoutItsMark(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"postgres", "mysql"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			r := newMyRig(t, kind, "flows: [{source: DB.t}]", "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+			p := r.start(t, []string{"TAILRACE_RETRY_MAX=5s"})
+			p.says(t, 30*time.Second, "copied")
+			eventually(t, 30*time.Second, "it follows", func() bool {
+				return len(r.held(t, "select 1 from _tailrace.marks where phase = 'live' and "+r.ours(t))) == 1
+			})
+			r.atTarget(t, "delete from _tailrace.marks where "+r.ours(t))
+			r.exec(t, "INSERT INTO t VALUES (2)")
+			if code := p.wait(t, 60*time.Second); code == 0 {
+				t.Errorf("it ended as if all were well:\n%s", tail(p.output.String()))
+			}
+			if rows := r.held(t, "select id from t"); len(rows) != 1 {
+				t.Errorf("rows without a mark: %v", rows)
+			}
+			r.once(t) // it begins anew
+			r.holds(t, "t", []string{"id"}, "1", "2")
+		})
+	}
+}

@@ -42,6 +42,12 @@ func overKinds(t *testing.T, fn func(t *testing.T, kind string)) {
 	over(t, kinds, fn)
 }
 
+// overOneKind is for what does not depend on the destination.
+func overOneKind(t *testing.T, fn func(t *testing.T, kind string)) {
+	t.Helper()
+	over(t, kinds[:1], fn)
+}
+
 func overAllKinds(t *testing.T, fn func(t *testing.T, kind string)) {
 	t.Helper()
 	over(t, allKinds, fn)
