@@ -97,9 +97,9 @@ func TestEventsInQuarantineAreRetriedAtTheirPlace(t *testing.T) {
 			return out
 		}
 		contains(t, quarantine(0, nil, "list"), "cannot be evaluated", "the sequence is NULL", "POSITION")
-		contains(t, quarantine(1, nil, "retry"), "8 still in quarantine", "0 applied", "1 stays: ")
-		quarantine(2, nil, "retry", "--id", "99")
-		quarantine(2, nil, "discard", "--id", "99", "--yes")
+		contains(t, quarantine(1, nil, "retry"), "8 still in quarantine", "0 applied", fmt.Sprintf("%d stays: ", all[0].ID))
+		quarantine(2, nil, "retry", "--id", "999999999")
+		quarantine(2, nil, "discard", "--id", "999999999", "--yes")
 		quarantine(2, nil, "discard")
 		quarantine(2, nil, "discard", "--all") // nobody says yes
 
