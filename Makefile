@@ -29,9 +29,14 @@ demo: build ## a throw-away source, copy, follow, a kill, a restart, verify; und
 test: tools ## every test, on real servers; prints the count of skipped ones
 	@./internal/dbtest/run-tests.sh
 
-test-mysql: tools ## both rooms of MySQL on another server too: make test-mysql MYSQLD=/usr/sbin/mysqld
+# What the whole program shows of MariaDB it shows of this server then, as the source and as
+# the destination. Few at once: MySQL is locked for a moment where a copy begins, and everybody waits.
+ON_MYSQL := MySQL|ARentalShop|Crashes|Scenarios|Feed|Sequence|Quarantine|Retried|Counts|BadEvents|Explain|Verify
+
+test-mysql: tools ## the tests of MySQL on another server: make test-mysql MYSQLD=/usr/sbin/mysqld
 	@test -n "$(MYSQLD)" || { echo "name the server's program: make test-mysql MYSQLD=/usr/sbin/mysqld (a MySQL 8 or 9, or another MariaDB)"; exit 2; }
 	TAILRACE_TEST_MYSQL=$(MYSQLD) go test -count=1 ./source/mysql ./sink/mysql
+	TAILRACE_TEST_MYSQL=$(MYSQLD) TAILRACE_TEST_KINDS=mysql go test -count=1 -parallel 2 -timeout 60m ./cmd/tailrace -run '$(ON_MYSQL)'
 
 race: tools ## the pure rooms and the corridor under the race detector
 	go test -race ./internal/... ./scd/... ./checkpoint/... ./hydrate/... ./source/...

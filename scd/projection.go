@@ -60,6 +60,11 @@ func (s *shaper) shape(c *change.Change) (im images, err error) {
 		if s.oldVals, err = c.Old.Values(s.oldVals, n); err != nil {
 			return im, s.malformed(c, err)
 		}
+		if c.OldIsKey {
+			if err := s.sent(c, s.oldVals); err != nil {
+				return im, err
+			}
+		}
 		im.oldKey = s.key(s.oldVals)
 		if !c.OldIsKey {
 			im.oldRow = s.row(c, s.oldVals, c.Old)
@@ -109,6 +114,17 @@ func (s *shaper) shape(c *change.Change) (im images, err error) {
 		im.partial = im.row.HasAbsent(len(s.target.Columns))
 	}
 	return im, nil
+}
+
+// sent refuses an old image that lacks a column of the flow's key.
+func (s *shaper) sent(c *change.Change, old []change.Value) error {
+	for _, k := range s.p.keys {
+		if from := s.p.from[k]; old[from].State == change.Absent {
+			return fault.Refuse("have the source log whole rows, in all its sessions (MariaDB, MySQL: binlog_row_image = FULL), and copy the target again: `tailrace run --overwrite`",
+				"%s on %s: the log does not hold the former value of key column %q", c.Op, c.Table.Name, s.target.Columns[k].Name)
+		}
+	}
+	return nil
 }
 
 // row builds the target row of source values; whole is their encoding where it

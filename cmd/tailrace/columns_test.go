@@ -11,7 +11,7 @@ import (
 // column, in every destination.
 func TestASequenceOfSeveralColumns(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, `create table feed (k int, longer_name date, n numeric, name text, v text);
 insert into feed values (1, '2024-01-02', 9.5, 'b', 'second'), (1, '2024-01-02', 10, 'B', 'third'), (1, '2024-01-01', 100, 'z', 'first'), (1, '2024-01-02', 10, 'a', 'fourth')`, `flows:
   - {source: public.feed, source_kind: feed, target: hist, stored_as_scd_type: 2, keys: [k], sequence_by: [longer_name, n, name], apply_as_deletes: "v is null", except_column_list: [longer_name, n, name]}`)

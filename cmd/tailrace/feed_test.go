@@ -84,7 +84,7 @@ func (w *feedWriter) write(t *testing.T, n int) {
 // whatever order, into shared targets, through kills.
 func TestFeedTablesFillSharedTargetsThroughKills(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		rnd := seeded(t)
 		r := newRig(t, server, kind, feedTables, feedFlows)
 		w := newFeedWriter(t, r, rnd, 200)
@@ -124,23 +124,28 @@ func TestFeedTablesFillSharedTargetsThroughKills(t *testing.T) {
 		for _, row := range query(t, server, r.source, "select k, a, b, op, n from events union all select k, a, b, op, n from old_events") {
 			o.Events = append(o.Events, tableEvent(t, row))
 		}
-		var now, past []string
-		for _, v := range o.Type1() {
-			now = append(now, rowOf(v.Values))
-		}
-		for _, v := range o.Type2() {
-			end := v.End
-			if end == "" {
-				end = "∅"
-			}
-			past = append(past, rowOf(v.Values)+" "+v.Start+" "+end)
-		}
+		now, past := expected(&o)
 		if len(past) < 500 || len(now) < 50 {
 			t.Fatalf("only %d and %d rows are expected", len(now), len(past))
 		}
 		r.holds(t, "now", []string{"k", "a", "b"}, now...)
 		r.holds(t, "past", []string{"k", "a", "b", "__START_AT", "__END_AT"}, past...)
 	})
+}
+
+// expected are the rows of a current table and of a history, as holds takes them.
+func expected(o *sim.Oracle) (now, past []string) {
+	for _, v := range o.Type1() {
+		now = append(now, rowOf(v.Values))
+	}
+	for _, v := range o.Type2() {
+		end := v.End
+		if end == "" {
+			end = "∅"
+		}
+		past = append(past, rowOf(v.Values)+" "+v.Start+" "+end)
+	}
+	return now, past
 }
 
 // tableEvent makes an event of a row k, a, b, op, n. Sequences are unique by key.
@@ -181,7 +186,7 @@ func rowOf(values []change.Value) string {
 // to pass it over; passed over it changes nothing, and what comes behind it arrives.
 func TestChangesOfAFeedsRowsAreRefusedOrPassedOver(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table events(id bigserial primary key, k int, v text, n bigint); insert into events(k, v, n) values(1, 'a', 10)",
 			`flows:
   - {source: public.events, target: now, name: current state, source_kind: feed, keys: [k], sequence_by: n, except_column_list: [id, n]}`)
@@ -239,7 +244,7 @@ flows:
 // each change.
 func TestOrderedAndSequencedTargetsOfATableAreEqual(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		rnd := seeded(t)
 		r := newRig(t, server, kind, sequencedTables, sequencedTableFlows)
 		p := r.start(t, nil)

@@ -14,7 +14,8 @@ import (
 // A transaction far larger than every bound is applied whole, in memory that does
 // not grow with it. (5 million rows under TAILRACE_SOAK.)
 func TestHugeTransactionStaysSmall(t *testing.T) {
-	rows := 400_000
+	t.Parallel()
+	rows := 200_000
 	if os.Getenv("TAILRACE_SOAK") != "" {
 		rows = 5_000_000
 	}
@@ -34,11 +35,12 @@ func TestHugeTransactionStaysSmall(t *testing.T) {
 	}
 	for _, d := range variants {
 		t.Run(fmt.Sprintf("%s streaming %v", d.kind, d.streaming), func(t *testing.T) {
+			t.Parallel()
 			source := server.Database(t)
 			server.Exec(t, source,
 				"create table huge(id bigint primary key, n int, note text, at timestamptz)",
 				"insert into huge select i, 0, 'before', now() from generate_series(1, 1000) i")
-			config := configure(t, "huge_"+d.kind, lowMemory(source), d.destination, "flows: [{source: public.huge}, {source: public.huge, target: huge_history, stored_as_scd_type: 2}]")
+			config := configure(t, uniqueName("huge"), lowMemory(source), d.destination, "flows: [{source: public.huge}, {source: public.huge, target: huge_history, stored_as_scd_type: 2}]")
 			must(t, "backfill", "-c", config)
 			server.Exec(t, source,
 				fmt.Sprintf("begin; insert into huge select i, i %% 7, md5(i::text), now() from generate_series(1001, %d) i; update huge set n = n + 1 where id <= 2000; delete from huge where id <= 100; commit", rows),

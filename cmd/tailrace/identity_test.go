@@ -13,7 +13,7 @@ import (
 // with it.
 func TestIdentityThatChangesWhileRunning(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table t(id int primary key, n int, big text, other int not null default 0); alter table t alter big set storage external; insert into t select i, 1, repeat('x', 9000), i from generate_series(1, 9) i; create unique index by_other on t(other)", withHistory)
 		p := r.start(t, nil)
 		r.following(t, p)
@@ -42,7 +42,7 @@ func TestIdentityThatIsLostWhileRunning(t *testing.T) {
 		"identity nothing": {"alter table t replica identity nothing", "REPLICA IDENTITY"},
 		"index dropped":    {"drop index i", "REPLICA IDENTITY"},
 	}
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		for name, loss := range losses {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -104,7 +104,7 @@ func TestIdentityThatIsLostWhileRunning(t *testing.T) {
 // for a person either.
 func TestIdentityThatIsLostWhileStopped(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table t(id int primary key, v text); insert into t values(1, 'a'), (2, 'b'); create table calm(id int primary key)", withHistory)
 		r.once(t)
 		r.exec(t, "update t set v = 'c'", "alter table t replica identity nothing")

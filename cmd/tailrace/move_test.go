@@ -18,7 +18,7 @@ create table p (id int primary key, a text, b text); alter table p replica ident
 // and then holds what it would hold had it been there from the beginning.
 func TestATargetMovesToTheSequenceOfPositions(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		const ordered, position = "{source: public.t}", `{source: public.t, sequence_by: _lsn}`
 		r := newRig(t, server, kind, moving, "flows:\n  - "+ordered+"\n  - {source: public.h, target: hist, stored_as_scd_type: 2}\n  - {source: public.p}")
 		r.once(t)

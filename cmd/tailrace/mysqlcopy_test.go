@@ -15,14 +15,14 @@ import (
 	"tailrace/internal/dbtest"
 )
 
-// myRig is a pipeline whose source is a database of a MariaDB server.
-type myRig struct {
+// copyRig is a pipeline whose source is a database of a MariaDB server.
+type copyRig struct {
 	*rig
 	db *sql.DB
 }
 
-// newMyRig makes one; @ in the configuration stands for the database.
-func newMyRig(t *testing.T, kind, user, rest string, statements ...string) *myRig {
+// newCopyRig makes one; @ in the configuration stands for the database.
+func newCopyRig(t *testing.T, kind, user, rest string, statements ...string) *copyRig {
 	t.Helper()
 	server := dbtest.MariaDB(t)
 	database := server.Database(t)
@@ -37,11 +37,11 @@ func newMyRig(t *testing.T, kind, user, rest string, statements ...string) *myRi
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &myRig{&rig{server: dbtest.Postgres(t), config: config, dest: dest}, server.Open(t, database)}
+	return &copyRig{&rig{server: dbtest.Postgres(t), config: config, dest: dest}, server.Open(t, database)}
 }
 
 // at runs statements in the source.
-func (r *myRig) at(t *testing.T, statements ...string) {
+func (r *copyRig) at(t *testing.T, statements ...string) {
 	t.Helper()
 	for _, q := range statements {
 		if _, err := r.db.Exec(q); err != nil {
@@ -51,7 +51,7 @@ func (r *myRig) at(t *testing.T, statements ...string) {
 }
 
 // writes runs statements for i = 0, 1, ... in transactions until stop is called.
-func (r *myRig) writes(t *testing.T, statements func(i int) []string) (stop func()) {
+func (r *copyRig) writes(t *testing.T, statements func(i int) []string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -103,7 +103,7 @@ func bigChanges(i int) []string {
 // all the same, and a kill between parts begins it again.
 func TestMariaDBTableIsCopiedInParts(t *testing.T) {
 	t.Parallel()
-	r := newMyRig(t, "postgres", "", "hydrate: {workers: 3, split_bytes: 64KiB}\nflows: [{source: '@.*'}, {source: '@.big', target: past, stored_as_scd_type: 2}]\n",
+	r := newCopyRig(t, "postgres", "", "hydrate: {workers: 3, split_bytes: 64KiB}\nflows: [{source: '@.*'}, {source: '@.big', target: past, stored_as_scd_type: 2}]\n",
 		bigTable, fillBig(8000), "CREATE TABLE small (i int PRIMARY KEY)", "INSERT INTO small VALUES (1)", "ANALYZE TABLE big")
 	stop := r.writes(t, bigChanges)
 	r.dies(t, "part loaded:5")
@@ -135,7 +135,7 @@ flows:
 )
 
 // arrives commits a row of beat and waits until the destination shows it.
-func (r *myRig) arrives(t *testing.T, i int) {
+func (r *copyRig) arrives(t *testing.T, i int) {
 	t.Helper()
 	r.at(t, fmt.Sprintf("INSERT INTO beat VALUES (%d)", i))
 	eventually(t, 30*time.Second, "a change of another table arrives", func() bool {
@@ -157,7 +157,7 @@ func (p *proc) copies(t *testing.T, n int) {
 // nothing, and in a table that was parked.
 func TestOthersDoNotWaitForAResyncFromMariaDB(t *testing.T) {
 	overKinds(t, func(t *testing.T, kind string) {
-		r := newMyRig(t, kind, "", binlogFlows, binlogTables...)
+		r := newCopyRig(t, kind, "", binlogFlows, binlogTables...)
 		r.once(t)
 		r.atTarget(t, "delete from big where i % 100 = 95", "update big set v = 'by hand' where i = 96")
 		p := r.start(t, []string{bigSlowly})
@@ -209,7 +209,7 @@ func TestOthersDoNotWaitForAResyncFromMariaDB(t *testing.T) {
 }
 
 // parked lists the targets that are set aside; none while the daemon begins anew.
-func (r *myRig) parked(t *testing.T) (targets []string) {
+func (r *copyRig) parked(t *testing.T) (targets []string) {
 	t.Helper()
 	out, _, code := tailrace(t, r.args("status", "--json")...)
 	if code != 0 {
@@ -231,7 +231,7 @@ func (r *myRig) parked(t *testing.T) (targets []string) {
 // again, of a table that was asked for and of one that came later.
 func TestKillsDuringACopyBesideABinlog(t *testing.T) {
 	t.Parallel()
-	r := newMyRig(t, "postgres", "", "flows: [{source: '@.*'}]\n", binlogTables...)
+	r := newCopyRig(t, "postgres", "", "flows: [{source: '@.*'}]\n", binlogTables...)
 	r.once(t)
 	changed := 0
 	for _, point := range []string{"", "stage followed", "target replaced"} {

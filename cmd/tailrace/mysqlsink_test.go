@@ -2,11 +2,9 @@ package main
 
 import (
 	"database/sql"
-	"fmt"
 	"path"
 	"strings"
 	"testing"
-	"time"
 
 	"tailrace/internal/dbtest"
 )
@@ -31,18 +29,29 @@ const mysqlFlows = `flows:
 // ansi makes a session of MariaDB read the statements that the other destinations get.
 const ansi = "SET SESSION sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES'"
 
-// queryMySQL runs a query in a database of the test's MariaDB.
-func queryMySQL(t testing.TB, database, query string) (rows [][]string) {
+// queryMySQL runs a query in a database of the test's server as the other destinations
+// get it.
+func queryMySQL(t testing.TB, database, query string) [][]string {
 	t.Helper()
-	conn, err := dbtest.MariaDB(t).Open(t, database).Conn(t.Context())
+	return queryMyServer(t, dbtest.MySQL(t), database, strings.ReplaceAll(query, " as varchar)", " as char)"), ansi)
+}
+
+// queryMyServer runs a query, after other statements of its session: every column as
+// text, null for NULL.
+func queryMyServer(t testing.TB, server *dbtest.MyServer, database, query string, before ...string) (rows [][]string) {
+	t.Helper()
+	db := server.Open(t, database)
+	defer db.Close()
+	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := conn.ExecContext(t.Context(), ansi); err != nil {
-		t.Fatal(err)
+	for _, statement := range before {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
 	}
-	query = strings.ReplaceAll(query, " as varchar)", " as char)")
 	got, err := conn.QueryContext(t.Context(), query)
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
@@ -74,37 +83,6 @@ func queryMySQL(t testing.TB, database, query string) (rows [][]string) {
 	return rows
 }
 
-// A daemon that is killed again and again under load, in the copy, in batches and between
-// them, leaves what the source has, and histories that have every version once.
-func TestMySQLHoldsWhatTheSourceHasThroughKills(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, dbtest.Postgres(t), "mysql", mysqlSchema, mysqlFlows)
-	rnd := seeded(t)
-	for i := range 8 {
-		env := []string{fmt.Sprintf("TAILRACE_KILL_AT=%s:%d", []string{"rows written", "applied"}[i%2], 1+rnd.IntN(3))}
-		p := r.start(t, env)
-		for n := range 12 {
-			id := 1 + rnd.IntN(3000)
-			r.exec(t, fmt.Sprintf("update a set v = v + 1, n = n - 0.01, note = 'x' where id between %d and %d", id, id+rnd.IntN(200)),
-				fmt.Sprintf("update a set note = 'only the note' where id = %d", id), fmt.Sprintf("delete from a where id = %d", id+1),
-				fmt.Sprintf("update a set id = id + 10000 * %d where id = %d", 1+i*12+n, id+2), "insert into log values ('y')",
-				fmt.Sprintf("update k set id = id || '%d-%d' where id = 'a'", i, n), fmt.Sprintf("insert into k values ('a', %d) on conflict do nothing", n),
-				fmt.Sprintf("insert into cdf values (%d, 'c%d', case when %d %% 5 = 0 then 'D' else 'U' end, %d)", 1+rnd.IntN(9), n, n, rnd.IntN(500)))
-		}
-		select {
-		case <-p.done:
-		case <-time.After(time.Duration(500+rnd.IntN(1500)) * time.Millisecond):
-			p.kill()
-		}
-	}
-	r.exec(t, "begin; truncate k; insert into k values ('after', 1); commit")
-	r.once(t)
-	out := r.same(t)
-	contains(t, out, "a_history: 0 differences", "past: 0 differences", "no key stands twice: 0 broken")
-	r.must(t, "teardown", "--yes")
-	r.leftNothing(t)
-}
-
 // What a person asks of a running daemon reaches it, and what was changed by hand goes.
 func TestMySQLAnswersAndIsMended(t *testing.T) {
 	t.Parallel()
@@ -128,6 +106,8 @@ func TestMySQLAnswersAndIsMended(t *testing.T) {
 	r.same(t)
 	contains(t, r.must(t, "show", "past", "--as-of", "5"), "Chihuahua", "Mexicali")
 	contains(t, r.must(t, "explain", "--flow", "now", "--key", "2"), "D")
+	r.must(t, "teardown", "--yes")
+	r.leftNothing(t)
 }
 
 // A value that its column cannot hold, and a trigger, park one table with the remedy; the
@@ -143,7 +123,7 @@ func TestMySQLParksWhatItCannotHold(t *testing.T) {
 		t.Errorf("the password is shown:\n%s", tail(out))
 	}
 	name := path.Base(r.dest.dsn)
-	if got := dbtest.MariaDB(t).Query(t, name, "SELECT (SELECT COUNT(*) FROM t), (SELECT COUNT(*) FROM other)"); got[0] != "1|1" {
+	if got := dbtest.MySQL(t).Query(t, name, "SELECT (SELECT COUNT(*) FROM t), (SELECT COUNT(*) FROM other)"); got[0] != "1|1" {
 		t.Errorf("rows: %v", got)
 	}
 	r.atTarget(t, "ALTER TABLE t MODIFY `at` LONGTEXT CHARACTER SET utf8mb4")

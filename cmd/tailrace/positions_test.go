@@ -68,7 +68,7 @@ func TestKilledInsideATransactionOfManyRows(t *testing.T) {
 // A transaction that was open while a later one was applied comes whole.
 func TestTransactionsThatInterleave(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table t(id int primary key, v text); insert into t values(101, '-'), (102, '-')", withHistory)
 		p := r.start(t, nil)
 		r.following(t, p)
@@ -102,7 +102,7 @@ func TestTransactionsThatInterleave(t *testing.T) {
 // died, each is applied once.
 func TestKilledRightAfterEachCommit(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table t(id int primary key, n int); insert into t values(0, 0)", "batch: {max_rows: 1}\n"+withHistory)
 		r.once(t)
 		for i := range 5 { // back to back in one session: the end of one is the beginning of the next

@@ -39,7 +39,7 @@ func (r *rig) prints(t testing.TB, target string, want ...string) {
 
 func TestEventsInQuarantineAreRetriedAtTheirPlace(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, events, eventFlows)
 		r.once(t)
 		r.exec(t, "insert into events values (1, 'c', '0', 5), (2, 'secret', 'DELETE', 2), (2, 'x', '0', 1), (3, 'secret', '0', null), (4, 'secret', 'DELETE', 2)")
@@ -78,7 +78,7 @@ func TestEventsInQuarantineAreRetriedAtTheirPlace(t *testing.T) {
 			t.Fatalf("%d events in quarantine: %+v", len(all), all)
 		}
 		for i, l := range all {
-			if l.Event != nil || l.Time == nil || !strings.HasSuffix(l.Target, "now") && !strings.HasSuffix(l.Target, "then") || l.ID != int64(i+1) {
+			if l.Event != nil || l.Time == nil || !strings.HasSuffix(l.Target, "now") && !strings.HasSuffix(l.Target, "then") || i > 0 && l.ID <= all[i-1].ID {
 				t.Errorf("%+v", l)
 			}
 		}
@@ -97,9 +97,9 @@ func TestEventsInQuarantineAreRetriedAtTheirPlace(t *testing.T) {
 			return out
 		}
 		contains(t, quarantine(0, nil, "list"), "cannot be evaluated", "the sequence is NULL", "POSITION")
-		contains(t, quarantine(1, nil, "retry"), "8 still in quarantine", "0 applied", "1 stays: ")
-		quarantine(2, nil, "retry", "--id", "99")
-		quarantine(2, nil, "discard", "--id", "99", "--yes")
+		contains(t, quarantine(1, nil, "retry"), "8 still in quarantine", "0 applied", fmt.Sprintf("%d stays: ", all[0].ID))
+		quarantine(2, nil, "retry", "--id", "999999999")
+		quarantine(2, nil, "discard", "--id", "999999999", "--yes")
 		quarantine(2, nil, "discard")
 		quarantine(2, nil, "discard", "--all") // nobody says yes
 
@@ -146,7 +146,7 @@ func TestEventsInQuarantineAreRetriedAtTheirPlace(t *testing.T) {
 // delete.
 func TestChangesOfATableAreRetriedAsWhatTheyWere(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, `create table items(id int primary key, v text, s int, s2 int); alter table items replica identity full;
 insert into items values (1, 'one', 1, 1), (3, 'three', 1, 1)`, "flows: [{source: public.items, sequence_by: s, except_column_list: [s, s2]}]")
 		r.once(t)
@@ -197,7 +197,7 @@ func TestQuarantineAndExplainBesideADaemon(t *testing.T) {
 
 func TestExplainSaysWhatDecided(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, `create table feed(k int, at timestamptz, name text, city text, op text, seq numeric);
 insert into feed values (1, '2024-01-01 00:00:00+02', 'secret', 'a', 'U', 1), (1, '2024-01-01 00:00:00+02', 'secret', 'b', 'U', 2.50), (1, '2024-01-01 00:00:00+02', null, null, 'D', 6)`, `flows:
   - {source: public.feed, source_kind: feed, target: cur, keys: [k, at], sequence_by: seq, apply_as_deletes: "op = 'D'", apply_as_truncates: "op = 'T'", except_column_list: [op, seq]}

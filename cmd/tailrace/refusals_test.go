@@ -94,7 +94,7 @@ func TestGapsAreRefusedAndANewCopyMendsThem(t *testing.T) {
 			r.exec(t, "drop publication "+slot, "insert into t values(600)", "create publication "+slot+" for table t")
 		}, []string{"publication", "after replication slot"}},
 	}
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table t(id int primary key); insert into t select generate_series(1, 20)", withHistory)
 		r.once(t)
 		slot := r.one(t, "select slot_name from pg_replication_slots where database = current_database()")
@@ -181,7 +181,7 @@ func TestEveryStepOfTheFirstCopyWithAndWithoutItsSlot(t *testing.T) {
 	}{
 		{"mark creating", false}, {"slot made", false}, {"mark copying", true}, {"table loaded:1", true}, {"table loaded:2", true}, {"copy finished", true}, {"", true},
 	}
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "", everything)
 		for _, step := range steps {
 			for _, kept := range []bool{true, false} {
@@ -250,7 +250,7 @@ func TestLeftoversOfACopyAreNamed(t *testing.T) {
 // A stop in the middle of the copy leaves at once; the next start completes.
 func TestStopInTheMiddleOfACopy(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table t(id int primary key, v text); insert into t select i, repeat('x', 500) from generate_series(1, 100000) i", everything)
 		p := r.start(t, nil)
 		eventually(t, 20*time.Second, "the copy runs", func() bool {

@@ -23,7 +23,7 @@ func TestARentalShopIsFollowedUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	shop := func(t *testing.T, kind string) {
-		server, pg := dbtest.MariaDB(t), dbtest.Postgres(t)
+		server, pg := dbtest.MySQL(t), dbtest.Postgres(t)
 		database := server.Database(t)
 		for _, statement := range strings.Split(string(text), ";\n") {
 			if strings.TrimSpace(statement) != "" {
@@ -49,10 +49,10 @@ func TestARentalShopIsFollowedUnderLoad(t *testing.T) {
 			load.Go(func() { failed <- rent(ctx, db, rand.New(rand.NewPCG(seed, n))) })
 		}
 		p := r.start(t, nil) // the copy is taken under the load
-		time.Sleep(4 * time.Second)
+		time.Sleep(2500 * time.Millisecond)
 		p.kill()
 		p = r.start(t, nil)
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Second)
 		var out string
 		for code, n := 4, 0; code == 4 && n < 5; n++ { // a source that is always busy lets nobody lock it for a moment
 			out, code = r.command(t, nil, "verify")

@@ -88,7 +88,7 @@ func TestKillsDuringARepair(t *testing.T) {
 					defer close(asked)
 					r.command(t, nil, "verify", "--repair", "--table", "t", "--timeout", "30s")
 				}()
-				eventually(t, 20*time.Second, "the daemon is killed", func() bool {
+				eventually(t, time.Minute, "the daemon is killed", func() bool {
 					select {
 					case <-p.done:
 						return true

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -21,16 +22,39 @@ import (
 	"tailrace/internal/dbtest"
 )
 
-// kinds are the destinations that behaviour is tested over; TAILRACE_TEST_KINDS (names
-// with commas between) gives others. What is particular to mysql is in mysql_test.go.
-var kinds = func() []string {
+// kinds are the destinations over which behaviour is tested that the program around them
+// must show; allKinds those of what the destinations themselves do, with statements of
+// their own. TAILRACE_TEST_KINDS (names with commas between) gives others for both.
+var (
+	kinds    = kindsOr("duckdb", "postgres")
+	allKinds = kindsOr("duckdb", "postgres", "mysql")
+)
+
+func kindsOr(names ...string) []string {
 	if list := os.Getenv("TAILRACE_TEST_KINDS"); list != "" {
 		return strings.Split(list, ",")
 	}
-	return []string{"duckdb", "postgres"}
-}()
+	return names
+}
 
 func overKinds(t *testing.T, fn func(t *testing.T, kind string)) {
+	t.Helper()
+	over(t, kinds, fn)
+}
+
+// overOneKind is for what does not depend on the destination.
+func overOneKind(t *testing.T, fn func(t *testing.T, kind string)) {
+	t.Helper()
+	over(t, kinds[:1], fn)
+}
+
+func overAllKinds(t *testing.T, fn func(t *testing.T, kind string)) {
+	t.Helper()
+	over(t, allKinds, fn)
+}
+
+func over(t *testing.T, kinds []string, fn func(t *testing.T, kind string)) {
+	t.Helper()
 	t.Parallel()
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
@@ -81,7 +105,7 @@ func freshDestination(t *testing.T, server *dbtest.Server, kind string) destinat
 	case "duckdb":
 		return destination{kind, filepath.Join(t.TempDir(), "target.duckdb")}
 	case "mysql":
-		my := dbtest.MariaDB(t)
+		my := dbtest.MySQL(t)
 		return destination{kind, my.URL(my.Database(t))}
 	}
 	return destination{kind, server.Database(t)}
@@ -91,6 +115,19 @@ func uniqueName(prefix string) string {
 	var b [5]byte
 	rand.Read(b[:])
 	return prefix + "_" + hex.EncodeToString(b[:])
+}
+
+var pipelineOf = regexp.MustCompile("(?m)^pipeline: (.*)$")
+
+// ours is the condition on rows of the bookkeeping which are this pipeline's: a server of
+// MariaDB or MySQL has one bookkeeping for all.
+func (r *rig) ours(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(r.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("pipeline = '%s'", pipelineOf.FindSubmatch(text)[1])
 }
 
 // reconfigure replaces a part of the configuration.
@@ -288,7 +325,7 @@ func (r *rig) atTarget(t testing.TB, statements ...string) {
 		return
 	}
 	if r.dest.kind == "mysql" {
-		dbtest.MariaDB(t).Exec(t, path.Base(r.dest.dsn), append([]string{ansi}, statements...)...)
+		dbtest.MySQL(t).Exec(t, path.Base(r.dest.dsn), append([]string{ansi}, statements...)...)
 		return
 	}
 	r.server.Exec(t, r.dest.dsn, statements...)

@@ -20,7 +20,7 @@ func TestScenariosHoldFromFiles(t *testing.T) {
 		t.Fatalf("%d scenarios, %v", len(scenarios), err)
 	}
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		rnd := seeded(t)
 		var relations, flows strings.Builder
 		var all []*played

@@ -55,6 +55,7 @@ func bulkWriter(ctx context.Context, dsn string, rnd *rand.Rand) error {
 }
 
 func TestFullSpoolStopsWithItsRemedyAndLosesNothing(t *testing.T) {
+	t.Parallel()
 	server := dbtest.Postgres(t)
 	source := server.Database(t)
 	server.Exec(t, source, "create table t(id int primary key, v text)")

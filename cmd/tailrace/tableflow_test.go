@@ -13,7 +13,7 @@ func TestATargetThatCannotGoOnIsParkedAndOthersGoOn(t *testing.T) {
 	server := dbtest.Postgres(t)
 	const tables = `create table items(id int primary key, v text, n bigint not null); create table more(like items including all); create table other(id int primary key, v text);
 insert into items values(1, 'a', 1), (2, 'b', 1); insert into more values(3, 'c', 1); insert into other values(1, 'x')`
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		for _, c := range []struct {
 			name, schema, flows string
 			do                  []string
@@ -66,7 +66,7 @@ insert into items values(1, 'a', 1), (2, 'b', 1); insert into more values(3, 'c'
 // target holds what it would hold had the event been good at once.
 func TestADeleteBehindAnEventSetAsideIsRetriedWithIt(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table items(id int primary key, v text, n bigint, op text); insert into items values(1, 'a', 10, '1'), (2, 'b', 10, '1')", `
 flows:
   - {source: public.items, target: now, sequence_by: n, keys: [id], except_column_list: [n, op], apply_as_deletes: "CAST(op AS INT) = 0"}`)
@@ -104,7 +104,7 @@ flows:
 // A large value that the log did not send stays with its row, and does not move with it.
 func TestALargeValueThatWasNotSent(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table docs(id int primary key, v text, big text, n bigint); alter table docs alter big set storage external; insert into docs values(1, 'a', repeat('A', 3000), 1), (2, 'b', repeat('B', 3000), 1)", `
 flows:
   - {source: public.docs, target: now, sequence_by: n, keys: [id], except_column_list: [n]}`)
@@ -125,7 +125,7 @@ flows:
 // later partial event does not write.
 func TestAFlowThatBecomesPartialKeepsWhatIsThere(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table feed(id int, v text, w text, n bigint); insert into feed values(1, 'a', 'x', 10), (2, 'b', 'y', 10), (3, 'c', 'z', 10)", `
 flows:
   - {source: public.feed, source_kind: feed, target: now, sequence_by: n, keys: [id], except_column_list: [n]}`)

@@ -33,9 +33,10 @@ func (o Op) String() string {
 // Old is the old image: for an update whose key did not change under identity
 // DEFAULT or INDEX it is nil (the key is then read from New); where the key
 // changed, and for every delete, it holds the identity columns with everything
-// else Null (OldIsKey true: those Nulls mean "not sent"), or under identity FULL
-// the whole old row (OldIsKey false). New is nil for deletes and truncates. New
-// may hold Absent columns.
+// else Null or Absent (OldIsKey true: both mean "not sent"), or under identity FULL
+// the whole old row (OldIsKey false). Where a source under identity FULL has logged
+// only some columns of an old row, the others are Absent and OldIsKey is true. New is
+// nil for deletes and truncates. New may hold Absent columns.
 type Change struct {
 	Op       Op
 	OldIsKey bool

@@ -186,3 +186,13 @@ func TestWhenOpenTransactionsAreStreamed(t *testing.T) {
 		}
 	}
 }
+
+// YAML takes null for no value; the choice of this name is meant.
+func TestZeroDatesMayBeNull(t *testing.T) {
+	for written, want := range map[string]string{"null": "null", "'null'": "null", "text": "text", "error": "error"} {
+		c, err := config.Parse("f", []byte("pipeline: p\nsource: {kind: mysql, dsn: 'mysql://u@h/d', zero_dates: "+written+"}\ndestination: {kind: duckdb, dsn: x}\nflows: [{source: d.t}]"))
+		if err != nil || c.Source.ZeroDates != want {
+			t.Errorf("%s: %v, %+v", written, err, c)
+		}
+	}
+}

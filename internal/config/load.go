@@ -52,6 +52,7 @@ func Parse(name string, text []byte) (*Config, error) {
 	// Names of relations and of their columns keep their case and order, which a map
 	// would lose.
 	relations, snapshotColumns, expectations := takeRelations(root), takeSnapshotColumns(root), takeExpectations(root)
+	nameNull(root, "source", "zero_dates")
 	raw := map[string]any{}
 	if err := root.Decode(&raw); err != nil {
 		return nil, fault.Badly("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -207,6 +208,21 @@ func oneWord(from, to reflect.Type, data any) (any, error) {
 		return SnapshotVersion{Kind: kind}, nil
 	}
 	return data, nil
+}
+
+// nameNull makes a text of a null that is written at a path: of a setting that has a
+// choice of this name.
+func nameNull(n *yaml.Node, path ...string) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		value := n.Content[i+1]
+		switch {
+		case n.Content[i].Value != path[0]:
+		case len(path) > 1:
+			nameNull(value, path[1:]...)
+		case value.Tag == "!!null" && value.Value == "null":
+			value.Tag = "!!str"
+		}
+	}
 }
 
 // oneName lets a list of names be written as one name.

@@ -47,6 +47,16 @@ func MariaDB(t testing.TB, opts ...Option) *MyServer {
 	return startMy(t, mariaDB(t), opts)
 }
 
+// MySQL is the server of tests that need one: the first that TAILRACE_TEST_MYSQL lists,
+// else MariaDB's.
+func MySQL(t testing.TB, opts ...Option) *MyServer {
+	t.Helper()
+	if listed := listedMy(t); len(listed) > 0 {
+		return startMy(t, listed[0], opts)
+	}
+	return MariaDB(t, opts...)
+}
+
 // MySQLs is MariaDB, and beside it a server of every installation that
 // TAILRACE_TEST_MYSQL lists (paths of mysqld or mariadbd, separated by commas).
 func MySQLs(t testing.TB, opts ...Option) []*MyServer {
@@ -218,6 +228,7 @@ func (s *MyServer) Exec(t testing.TB, database string, statements ...string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	db := s.Open(t, database)
+	defer db.Close()
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		t.Fatalf("connect: %v", err)
@@ -233,7 +244,9 @@ func (s *MyServer) Exec(t testing.TB, database string, statements ...string) {
 // Query returns the rows of a statement, columns separated by |, NULL as an empty field.
 func (s *MyServer) Query(t testing.TB, database, query string) []string {
 	t.Helper()
-	rows, err := s.Open(t, database).Query(query)
+	db := s.Open(t, database)
+	defer db.Close()
+	rows, err := db.Query(query)
 	if err != nil {
 		t.Fatalf("%s: %v", query, err)
 	}

@@ -185,7 +185,7 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 	case q.Is() && len(keys) == 0:
 		return refuse("name the columns in `keys`; or source_kind: feed with `keys`, if its rows are events", "a flow with sequence_by needs a key, and the table has none")
 	case q.Is() && t.Identity != change.IdentityFull && slices.ContainsFunc(q.DeleteSequence, func(name string) bool { return findInput(t.Columns, name) >= 0 }):
-		return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL; or `delete_sequence: _commit_time` or `_lsn`", quoted(t.Name)),
+		return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL (MariaDB, MySQL: binlog_row_image = FULL); or `delete_sequence: _commit_time` or `_lsn`", quoted(t.Name)),
 			"delete_sequence names a column, and the log holds only the key of a row that is deleted")
 	case appendOnly && spec.SCDType == 2:
 		return refuse(fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (...)", quoted(t.Name)), "history needs a key, and there is none")
@@ -226,7 +226,7 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 			c.Nullable = false // an event without a key is set aside
 		} else if isKey[i] {
 			if t.Identity != change.IdentityFull && !c.Key {
-				return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL, or choose keys among the replica identity's columns", quoted(t.Name)),
+				return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL (MariaDB, MySQL: binlog_row_image = FULL), or choose keys among the replica identity's columns", quoted(t.Name)),
 					"key column %s is not part of its replica identity", c.Name)
 			}
 			if c.Nullable {

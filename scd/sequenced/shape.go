@@ -173,7 +173,11 @@ func (s *Shaper) change(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*B
 	now, ok := s.key(s.in)
 	var moved scd.Key // the old key, if another
 	if ok && c.Old != nil && !f.Feed {
-		if old, whole := s.key(s.old); whole && string(old) != string(now) {
+		old, whole := s.key(s.old)
+		if !whole && c.OldIsKey {
+			return &Bad{Reason: "the log does not hold the key that the row had before", At: at}, nil
+		}
+		if whole && string(old) != string(now) {
 			moved = old
 		}
 	}
@@ -325,7 +329,7 @@ func (s *Shaper) row(l *Lane, in []change.Value, at []byte, commit time.Time, mo
 		}
 		if e.Row = row; !f.Feed && (moved || !l.partial) && s.unsent(in) {
 			if moved {
-				return &Bad{Reason: "its key changed, and the log did not send a large value that did not: REPLICA IDENTITY FULL sends it; then the table is to be copied again", At: at}, nil
+				return &Bad{Reason: "its key changed, and the log did not send a large value that did not: REPLICA IDENTITY FULL (MariaDB, MySQL: binlog_row_image = FULL) sends it; then the table is to be copied again", At: at}, nil
 			}
 			return nil, fault.Corrupted("flow %s: a change of %s came without a column that is always sent", f.Name, s.target.Source)
 		}
@@ -455,7 +459,7 @@ func (s *Shaper) deleteSequence(tx *change.Tx, c *change.Change, in []change.Val
 		if i < len(c.Table.Columns) && c.OldIsKey {
 			return nil, start, nil, &Park{
 				Reason: fmt.Sprintf("a row of table %s was deleted, and the log does not hold its column %s, which delete_sequence names", c.Table.Name, c.Table.Columns[i].Name),
-				Remedy: "set REPLICA IDENTITY FULL, or have delete_sequence name _commit_time or _lsn",
+				Remedy: "set REPLICA IDENTITY FULL (MariaDB, MySQL: binlog_row_image = FULL), or have delete_sequence name _commit_time or _lsn",
 			}
 		}
 	}
@@ -498,7 +502,7 @@ func (s *Shaper) sequence(from []int, in []change.Value, at []byte) ([]byte, *Ba
 		case change.Null:
 			return nil, &Bad{Reason: "the sequence is NULL", At: at}
 		case change.Absent:
-			return nil, &Bad{Reason: "the sequence was not sent with this change: REPLICA IDENTITY FULL sends it", At: at}
+			return nil, &Bad{Reason: "the sequence was not sent with this change: REPLICA IDENTITY FULL (MariaDB, MySQL: binlog_row_image = FULL) sends it", At: at}
 		}
 		var err error
 		if s.seq, err = AppendSequence(s.seq, v, s.flow.Types[i]); err != nil {
@@ -540,7 +544,7 @@ func (s *Shaper) project(in []change.Value, at []byte) (change.Row, *Bad) {
 	if f.Update >= 0 {
 		v := in[f.Update]
 		if v.State == change.Absent {
-			return nil, &Bad{Reason: "columns_to_update was not sent with this change: REPLICA IDENTITY FULL sends it", At: at}
+			return nil, &Bad{Reason: "columns_to_update was not sent with this change: REPLICA IDENTITY FULL (MariaDB, MySQL: binlog_row_image = FULL) sends it", At: at}
 		}
 		if v.State == change.AsText {
 			var err error

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -98,6 +99,9 @@ func (o order) given(t *scd.Target, text string) ([]string, error) {
 	return out, nil
 }
 
+// numberText is how a person, or JSON, may write a number.
+var numberText = regexp.MustCompile(`^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?$`)
+
 // layouts are how a person may write an instant.
 var layouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999-07", "2006-01-02 15:04:05.999999999-07:00", "2006-01-02 15:04:05.999999999", "2006-01-02 15:04", "2006-01-02"}
 
@@ -110,8 +114,7 @@ func (f *field) given(text string) (constant string, ok bool) {
 		}
 		return f.compared(literal(trimmed), false), true
 	case f.number():
-		whole, fraction, _ := strings.Cut(strings.TrimPrefix(trimmed, "-"), ".")
-		if whole+fraction == "" || !digits([]byte(whole+fraction)) {
+		if !numberText.MatchString(trimmed) {
 			return "", false
 		}
 		return "CAST(" + literal(trimmed) + " AS " + exactNumber + ")", true

@@ -16,7 +16,7 @@ import (
 const systemSchemas = "'mysql', 'information_schema', 'performance_schema', 'sys', '_tailrace'"
 
 const columnsSQL = `SELECT c.table_schema, c.table_name, c.column_name, c.data_type, c.column_type, c.character_maximum_length, c.numeric_precision,
-  c.numeric_scale, c.datetime_precision, c.character_set_name, c.is_nullable
+  c.numeric_scale, c.datetime_precision, c.character_set_name, c.is_nullable, c.extra
 FROM information_schema.columns c WHERE %s ORDER BY c.table_schema, c.table_name, c.ordinal_position`
 
 const keysSQL = `SELECT table_schema, table_name, column_name FROM information_schema.statistics
@@ -28,6 +28,10 @@ func (s *Source) readCatalog(ctx context.Context, one *change.Name) (map[change.
 	if one != nil {
 		where, args = "table_schema = ? AND table_name = ?", []any{one.Schema, one.Table}
 	}
+	facts, err := s.facts(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	rows, err := s.db.QueryContext(ctx, fmt.Sprintf(columnsSQL, "c."+strings.ReplaceAll(where, "AND ", "AND c.")), args...)
 	if err != nil {
 		return nil, nil, s.explain(err, "read the catalogue")
@@ -36,10 +40,10 @@ func (s *Source) readCatalog(ctx context.Context, one *change.Name) (map[change.
 	tables, problems := map[change.Name]*described{}, map[change.Name]string{}
 	for rows.Next() {
 		var n change.Name
-		var column, typ, full, nullable string
+		var column, typ, full, nullable, extra string
 		var length, precision, scale, digits sql.NullInt64
 		var charset sql.NullString
-		if err := rows.Scan(&n.Schema, &n.Table, &column, &typ, &full, &length, &precision, &scale, &digits, &charset, &nullable); err != nil {
+		if err := rows.Scan(&n.Schema, &n.Table, &column, &typ, &full, &length, &precision, &scale, &digits, &charset, &nullable, &extra); err != nil {
 			return nil, nil, fmt.Errorf("read the catalogue: %w", err)
 		}
 		t := tables[n]
@@ -47,7 +51,8 @@ func (s *Source) readCatalog(ctx context.Context, one *change.Name) (map[change.
 			t = &described{name: n}
 			tables[n] = t
 		}
-		d := definition{name: column, charset: charset.String, nullable: nullable == "YES", unsigned: strings.Contains(full, "unsigned") || strings.Contains(full, "zerofill")}
+		d := definition{name: column, charset: charset.String, nullable: nullable == "YES", unsigned: strings.Contains(full, "unsigned") || strings.Contains(full, "zerofill"),
+			unlogged: facts.mariaDB && strings.Contains(strings.ToUpper(extra), "VIRTUAL")}
 		typ = strings.ToLower(typ)
 		if d.width = integers[typ]; d.width > 0 {
 			d.kind = integer

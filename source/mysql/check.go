@@ -79,7 +79,7 @@ func (c *checker) server(f *server) {
 	}
 	if f.image != "FULL" {
 		c.warns("SET GLOBAL binlog_row_image = 'FULL' (and in the server's configuration)",
-			"binlog_row_image is %s: columns that a statement did not change are not in the log. They keep their values in the destination, but histories and filters see less", f.image)
+			"binlog_row_image is %s: columns that a statement did not change are not in the log. They keep their values in the destination, but filters see less%s", f.image, map[string]string{"MINIMAL": ", and a table is parked as soon as an INSERT leaves a column to its default, or (MariaDB) a row with virtual columns is updated"}[f.image])
 	}
 	switch {
 	case f.metadata == "":

@@ -77,6 +77,7 @@ type definition struct {
 	labels    []string // enum, set
 	charset   string   // text, enum, set: as the log has it
 	nullable  bool
+	unlogged  bool // virtual, in MariaDB: an image that is not whole lacks it also where it changed
 }
 
 // dated reports whether d holds dates.

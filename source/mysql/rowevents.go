@@ -63,6 +63,15 @@ func (f *follower) rows(typ replication.EventType, data []byte, h header, before
 		after = newImage(data[:width], int(columns))
 		data = data[width:]
 	}
+	written := first
+	if second {
+		written = after
+	}
+	if op != change.Delete && written.columns < len(l.columns) {
+		if err := f.unsent(l, op, written); err != nil {
+			return err
+		}
+	}
 	if compressed {
 		var err error
 		if data, err = inflate(data); err != nil {
@@ -85,7 +94,7 @@ func (f *follower) rows(typ replication.EventType, data []byte, h header, before
 			c.New, used, err = l.decode(&f.arena, first, data, change.Absent)
 		case change.Delete:
 			c.OldIsKey = first.columns < len(l.columns)
-			c.Old, used, err = l.decode(&f.arena, first, data, change.Null)
+			c.Old, used, err = l.decode(&f.arena, first, data, change.Absent)
 		default:
 			used, err = l.update(&f.arena, &c, first, after, data)
 		}
@@ -104,6 +113,23 @@ func (f *follower) rows(typ replication.EventType, data []byte, h header, before
 	return nil
 }
 
+// unsent is the loss of a table whose new rows are not in the log as they are: written by
+// a session with binlog_row_image = MINIMAL.
+func (f *follower) unsent(l *layout, op change.Op, im image) error {
+	for i := range l.columns {
+		if im.has(i) || op == change.Update && !l.columns[i].def.unlogged {
+			continue
+		}
+		what := "an INSERT left to its default"
+		if op == change.Update {
+			what = "is virtual"
+		}
+		return f.source.lost(l.table.Name, "SET GLOBAL binlog_row_image = 'FULL' (or 'NOBLOB') on the source, also for the sessions that are open",
+			"a session with binlog_row_image = MINIMAL wrote to table %s, and the log does not hold column %s, which %s", l.table.Name, l.columns[i].def.name, what)
+	}
+	return nil
+}
+
 func (f *follower) rowError(err error) error {
 	if fault.KindOf(err) == fault.Unknown {
 		return fault.Corrupted("read the rows at %s: %v", f.at(), err)
@@ -114,12 +140,7 @@ func (f *follower) rowError(err error) error {
 // update reads both images of an update. Columns that the second does not have are
 // unchanged: where the first has them, their values are there.
 func (l *layout) update(a *arena, c *change.Change, before, after image, data []byte) (used int, err error) {
-	whole := before.columns == len(l.columns)
-	missing := change.Null
-	if !whole {
-		missing = change.Absent // told apart here, before the row is handed on
-	}
-	old, n, err := l.decode(a, before, data, missing)
+	old, n, err := l.decode(a, before, data, change.Absent)
 	if err != nil {
 		return 0, err
 	}
@@ -134,8 +155,10 @@ func (l *layout) update(a *arena, c *change.Change, before, after image, data []
 	}
 	c.New = new
 	switch {
-	case whole:
+	case before.columns == len(l.columns):
 		c.Old = old
+	case l.table.Identity == change.IdentityFull: // but not in the session that wrote this
+		c.Old, c.OldIsKey = old, true
 	case !l.keyed:
 	default:
 		if c.Old, err = l.formerKey(a, old, new); err != nil {
@@ -186,7 +209,7 @@ func (l *layout) formerKey(a *arena, old, new change.Row) (change.Row, error) {
 			return nil, err
 		}
 		if !l.columns[i].key {
-			out = out.Append(change.Value{State: change.Null})
+			out = out.Append(change.Value{State: change.Absent})
 			continue
 		}
 		changed = changed || !v.Equal(w)

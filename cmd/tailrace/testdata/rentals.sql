@@ -149,7 +149,7 @@ insert into address (address, district, postal_code, phone, location)
   select concat(a.d, b.d, c.d, ' Rue de l''Église'), nullif(concat('District ', b.d), 'District 3'), '', concat('+41 ', a.d, b.d, c.d), if(c.d = 0, null, point(a.d + b.d / 10, 47.5 + c.d / 100)) from digits a, digits b, digits c where a.d < 6;
 insert into store (address_id) values (1), (2);
 insert into staff (first_name, last_name, picture, email, store_id, username, password)
-  values ('Mike', 'Hillyer', x'89504e470d0a1a0a00ff', 'mike@example.org', 1, 'Mike', unhex(sha1('a'))), ('Jon', 'Stephens', null, null, 2, 'Jon', x'00');
+  values ('Mike', 'Hillyer', x'89504e470d0a1a0a00ff', 'mike@example.org', 1, 'Mike', unhex(left(sha2('a', 256), 40))), ('Jon', 'Stephens', null, null, 2, 'Jon', x'00');
 insert into customer (store_id, first_name, last_name, email, address_id, active, points, settings, create_date)
   select 1 + c.d % 2, concat('Иван', a.d), concat('O''Neil ', b.d, c.d), if(c.d = 9, null, concat(a.d, b.d, c.d, '@example.org')), 1 + (a.d * 100 + b.d * 10 + c.d) % 600, c.d <> 4,
     if(c.d = 5, 18446744073709551615, a.d), if(b.d = 2, null, concat('{"lang": "', elt(1 + c.d % 3, 'de', 'fr', 'ja'), '", "n": ', c.d, '}')), date_add('2024-01-31 23:59:59', interval a.d * 7 + b.d day)

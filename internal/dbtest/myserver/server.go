@@ -163,6 +163,7 @@ func (s *Server) initialize(ctx context.Context) error {
 		cmd = exec.CommandContext(ctx, s.Binaries.Server, "--no-defaults", "--initialize-insecure", "--datadir="+s.data())
 	}
 	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "TMPDIR="+s.Dir) // servers that are made at once take each other's tables in a common one
 	cmd.SysProcAttr = s.account.attributes()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("make a data directory with %s as %s: %w\n%s", cmd.Path, s.account.name, err, bytes.TrimSpace(out))
