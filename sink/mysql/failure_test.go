@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,13 +180,80 @@ func TestMissingRightsAreNamedWithTheirGrant(t *testing.T) {
 	}
 	target := &scd.Target{Name: change.Name{Schema: h.schema, Table: "t"}, Columns: []scd.Column{{Name: "id", Type: bigintType, Key: true}}}
 	err = w.Create(t.Context(), target)
-	_, grant, _ = strings.Cut(fault.RemedyOf(err), "; ")
+	grant = fault.RemedyOf(err)
 	if fault.KindOf(err) != fault.Operator || !strings.Contains(grant, "ON `"+h.schema+"`.* TO 'keeper'@'%';") {
 		t.Fatalf("no right to the target: %v", err)
 	}
 	h.Exec(t, strings.ReplaceAll(strings.TrimSuffix(grant, ";"), "`", `"`))
 	if err := w.Create(t.Context(), target); err != nil {
 		t.Errorf("with the right: %v", err)
+	}
+}
+
+// Every right that is missing is found before anything is made, each with its statement;
+// with what they give, and no more, a pipeline runs.
+func TestMissingRightsAreFoundBeforeTheStart(t *testing.T) {
+	for _, server := range dbtest.MySQLs(t) {
+		t.Run(server.Binaries.Full, func(t *testing.T) {
+			h := newHarness(t, server)
+			h.Exec(t, "DROP USER IF EXISTS 'clerk'@'%'")
+			h.Exec(t, "CREATE USER 'clerk'@'%' IDENTIFIED BY 's3cr3t'")
+			h.Exec(t, `CREATE TABLE old (id bigint PRIMARY KEY)`)
+			w, err := New(Config{DSN: server.URLAs("clerk", "s3cr3t", h.schema), Pipeline: "p"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { w.Close(context.Background()) })
+			table := func(name string, kind scd.Kind, columns ...scd.Column) *scd.Target {
+				return &scd.Target{Name: change.Name{Schema: h.schema, Table: name}, Kind: kind, Columns: append([]scd.Column{{Name: "id", Type: bigintType, Key: true}}, columns...)}
+			}
+			v := scd.Column{Name: "v", Type: textType}
+			fresh, past, old := table("fresh", scd.Type1, v), table("past", scd.Type2, v), table("old", scd.Type1)
+			remedies := func(target *scd.Target) (list []string) {
+				t.Helper()
+				p, err := w.Plan(t.Context(), target)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range p.Problems {
+					list = append(list, f.Remedy)
+				}
+				return list
+			}
+			step := func(target *scd.Target, give string, want ...string) {
+				t.Helper()
+				if got := remedies(target); !slices.Equal(got, want) {
+					t.Fatalf("%s: the remedies are %q, want %q", target.Name, got, want)
+				}
+				h.Exec(t, strings.ReplaceAll(strings.TrimSuffix(give, ";"), "`", `"`))
+			}
+			book, of := "GRANT ALL PRIVILEGES ON `_tailrace`.* TO 'clerk'@'%';", "ON `"+h.schema+"`.* TO 'clerk'@'%';"
+			rows := "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE " + of
+			step(fresh, "GRANT SELECT, DELETE "+of, book, rows)
+			step(fresh, book, book, "GRANT INSERT, UPDATE, CREATE "+of)
+			step(old, "GRANT UPDATE "+of, "GRANT INSERT, UPDATE ON `"+h.schema+"`.`old` TO 'clerk'@'%';")
+			step(old, "GRANT INSERT ON `"+h.schema+"`.`old` TO 'clerk'@'%';", "GRANT INSERT ON `"+h.schema+"`.`old` TO 'clerk'@'%';")
+			step(old, "GRANT INSERT, CREATE "+of)
+			step(past, book)
+			me, err := sink.ThisProcess()
+			if err == nil {
+				err = w.Own(t.Context(), me, 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, target := range []*scd.Target{fresh, past} {
+				if err := w.Create(t.Context(), target); err != nil {
+					t.Fatalf("%s: %v", target.Name, err)
+				}
+			}
+			wider := table("fresh", scd.Type1, v, scd.Column{Name: "later", Type: textType})
+			alter := "GRANT ALTER ON `" + h.schema + "`.`fresh` TO 'clerk'@'%';"
+			step(wider, alter, alter)
+			if err := w.Create(t.Context(), wider); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -257,9 +257,12 @@ func (w *Writer) remedyFor(e *driver.MySQLError, sh *shape) string {
 	}
 	switch e.Number {
 	case erDenied, erDeniedTable, erDeniedColumn, erDeniedGlobal, erDeniedRoutine:
-		user := "the destination's user"
-		if who := userOf(e.Message); who != "" {
-			user = who
+		user := w.account()
+		if user == "" {
+			user = userOf(e.Message) // with the client's host, not the account's
+		}
+		if user == "" {
+			user = "the destination's user"
 		}
 		return fmt.Sprintf("GRANT ALL PRIVILEGES ON `_tailrace`.* TO %s; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX ON %s.* TO %[1]s;", user, quote(database))
 	case erDeniedSignOn:

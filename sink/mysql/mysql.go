@@ -56,6 +56,9 @@ type Writer struct {
 	applied  change.Position
 	durables durables
 	idle     []*session // of the copy
+	user     string     // see account
+
+	permits permits
 
 	apply applier // used by Apply alone
 }

@@ -60,6 +60,7 @@ type session struct {
 	conn     sqldriver.Conn
 	server   server
 	id       int64         // of the connection, at the server
+	user     string        // as a GRANT names it
 	dead     bool          // it has failed in a way that ends it
 	patience time.Duration // for one statement; 0: any
 }
@@ -83,12 +84,22 @@ func (w *Writer) connect(ctx context.Context) (*session, error) {
 		return nil, w.explain(err, "prepare a session of the destination", nil)
 	}
 	s.patience = 0
+	w.mu.Lock()
+	w.user = s.user
+	w.mu.Unlock()
 	return s, nil
+}
+
+// account is the user that the server took the last session's for; "" before the first.
+func (w *Writer) account() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.user
 }
 
 // prepare looks at the server and sets the session's settings.
 func (s *session) prepare(ctx context.Context) error {
-	rows, err := s.query(ctx, "SELECT VERSION(), @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, @@read_only, CONNECTION_ID()")
+	rows, err := s.query(ctx, "SELECT VERSION(), @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, @@read_only, CONNECTION_ID(), CURRENT_USER()")
 	if err != nil {
 		return err
 	}
@@ -107,6 +118,7 @@ func (s *session) prepare(ctx context.Context) error {
 	v.packet = int(num(r[2]))
 	v.durable = str(r[3]) == "1" && (str(r[4]) == "0" || str(r[5]) == "1")
 	s.id = num(r[7])
+	s.user = account(str(r[8]))
 	further := pinnedMySQL
 	if v.mariaDB {
 		further = pinnedMariaDB

@@ -138,7 +138,7 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 		r.triggers = append(r.triggers, str(row[2]))
 	}
 	rows, err = about(ctx, s, oursSQL, n)
-	if err != nil && !missingBook(err) {
+	if err != nil && !missingBook(err) && !notPermitted(err) { // Plan says which right is missing
 		return nil, err
 	}
 	r.ours = err == nil && len(rows) > 0
