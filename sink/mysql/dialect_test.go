@@ -116,8 +116,19 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("look up", string(w.appendLookups(nil, sh.target, []sequenced.Lookup{{Key: []byte{1}, Seq: []byte{2}}, {Key: []byte{3}}})))
 			say("below", notAbove(sequenced.Place{Seq: []byte{0, 255}}))
 		} else if sh.target.Kind == scd.Type1 {
-			for _, step := range sh.replaceSQL("_tailrace.stage") {
+			for _, step := range sh.replaceSQL("_tailrace.stage", "") {
 				say("resync", step.sql)
+			}
+		}
+		if !sh.target.AppendOnly && !sh.target.Sequenced {
+			say("notes of a resync", sh.createNotesSQL("_tailrace.notes"))
+			for _, sql := range sh.differSQL("_tailrace.stage", "_tailrace.notes") {
+				say("note what differs", sql)
+			}
+			if sh.target.Kind == scd.Type1 {
+				for _, step := range sh.replaceSQL("_tailrace.stage", "_tailrace.notes") {
+					say("resync of what is noted", step.sql)
+				}
 			}
 		}
 		say("stage of a resync", sh.createStageSQL("_tailrace.stage", sh.session))

@@ -30,6 +30,21 @@ DELETE t FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`id` = 
 -- resync
 INSERT INTO `shop`.`or``ders` (`id`) SELECT s.`id` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`id` = s.`id` WHERE t.`id` IS NULL
 
+-- notes of a resync
+CREATE TABLE _tailrace.notes (`id` bigint NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+
+-- note what differs
+INSERT INTO _tailrace.notes (`id`) SELECT s.`id` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`id` = s.`id` WHERE t.`id` IS NULL OR FALSE
+
+-- note what differs
+INSERT INTO _tailrace.notes (`id`) SELECT t.`id` FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`id` = s.`id` WHERE s.`id` IS NULL
+
+-- resync of what is noted
+DELETE t FROM (SELECT DISTINCT `id` FROM _tailrace.notes) AS n STRAIGHT_JOIN `shop`.`or``ders` AS t ON t.`id` = n.`id` LEFT JOIN _tailrace.stage AS s ON t.`id` = s.`id` WHERE s.`id` IS NULL
+
+-- resync of what is noted
+INSERT INTO `shop`.`or``ders` (`id`) SELECT s.`id` FROM (SELECT DISTINCT `id` FROM _tailrace.notes) AS n STRAIGHT_JOIN _tailrace.stage AS s ON s.`id` = n.`id` LEFT JOIN `shop`.`or``ders` AS t ON t.`id` = s.`id` WHERE t.`id` IS NULL
+
 -- stage of a resync
 CREATE TABLE _tailrace.stage (
   `id` bigint NOT NULL,
