@@ -583,7 +583,7 @@ func (s *session) finishParts(ctx context.Context) error {
 		if !ok || b.second || s.asked(b) || st.Phase != checkpoint.Copying || st.Since.IsZero() || st.ID != b.Relation.Table.ID {
 			continue
 		}
-		s.Log.Info("all rows of the table were copied; its key is built", "target", b.Target.Name.String())
+		s.Log.Info("all rows of the table were copied; it is put in its place", "target", b.Target.Name.String())
 		st.Phase = checkpoint.Live
 		if s.mark.Position.Before(st.Since) {
 			st.Phase = checkpoint.Catching

@@ -22,6 +22,7 @@ const (
 	erDenied           = 1044 // to the database
 	erDeniedSignOn     = 1045 //
 	erBadColumn        = 1054 //
+	erTableThere       = 1050 //
 	erShutdown         = 1053 //
 	erDuplicate        = 1062 //
 	erKeyTooLong       = 1071 //
@@ -134,7 +135,7 @@ func judge(number int) (fault.Kind, string) {
 		return fault.Operator, "the table is not there"
 	case erBadColumn, 1072:
 		return fault.Operator, "a column is not there"
-	case 1050:
+	case erTableThere:
 		return fault.Operator, "a table of that name is there"
 	case erDuplicate, 1586, 1169:
 		return fault.Operator, "a unique index has the value already"
