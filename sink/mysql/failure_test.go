@@ -69,11 +69,7 @@ func TestASessionThatIsEndedInABatch(t *testing.T) {
 	if err := b.w.Apply(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	s := b.session(t)
-	defer s.close()
-	if err := end(t.Context(), s, roleLock(b.w.id, applyRole)); err != nil {
-		t.Fatal(err)
-	}
+	b.Exec(t, fmt.Sprintf("KILL CONNECTION %d", b.w.apply.s.id))
 	last := b.batch(b.row(2, "x"))
 	last.First = false
 	if err := b.w.Apply(t.Context(), last); fault.KindOf(err) != fault.Transient {

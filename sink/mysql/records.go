@@ -208,6 +208,8 @@ func (w *Writer) reading(ctx context.Context, t *scd.Target, sql string, fn func
 	if a.broken {
 		return errBroken
 	}
+	w.stall.Begin(a.s.wire())
+	defer w.stall.End()
 	var stopped error
 	err := error(nil)
 	if a.s == nil {
