@@ -83,6 +83,10 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("load over what is there", sh.loadSQL("name", true))
 			head, tail = sh.deleteSQL(false)
 			say2("delete", head, tail)
+			head, tail = sh.lockSQL()
+			say2("lock", head, tail)
+			head, tail = sh.patchSQL(func(c *column) bool { return c.key || c.plain == "Total" })
+			say2("patch", head, tail)
 		default:
 			for _, free := range []bool{false, true} {
 				if free && sh.list(untracked, named) == "" {

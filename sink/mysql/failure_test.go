@@ -186,6 +186,55 @@ func TestMissingRightsAreNamedWithTheirGrant(t *testing.T) {
 	}
 }
 
+// Rows that lack columns are written in lists, by the columns that they have. One that is
+// not there is no new row, and a column that must have a value keeps its own.
+func TestManyPatchesMeetTheirRows(t *testing.T) {
+	b := begun(t, dbtest.MariaDB(t))
+	b.Exec(t, `CREATE TABLE p (id bigint PRIMARY KEY, v longtext, w longtext, must bigint NOT NULL) CHARACTER SET utf8mb4`)
+	b.target = &scd.Target{Name: change.Name{Schema: b.schema, Table: "p"}, Columns: []scd.Column{
+		{Name: "id", Type: bigintType, Key: true}, {Name: "v", Type: textType}, {Name: "w", Type: textType}, {Name: "must", Type: bigintType}}}
+	row := func(id int, cells ...string) change.Row {
+		row := change.Row{}.Append(change.Value{State: change.AsText, Data: fmt.Append(nil, id)})
+		for _, c := range cells {
+			v := change.Value{State: change.AsText, Data: []byte(c)}
+			if c == "-" {
+				v = change.Value{State: change.Absent}
+			}
+			row = row.Append(v)
+		}
+		return row
+	}
+	const n = 100
+	var rows, patches []change.Row
+	for id := range n {
+		rows = append(rows, row(id, "v", "w", "7"))
+		patches = append(patches, row(id, [][]string{{"V", "-", "8"}, {"-", "W", "9"}, {"V", "W", "-"}}[id%3]...))
+	}
+	if err := b.w.Apply(t.Context(), b.batch(rows...)); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(rows []change.Row) error {
+		batch := b.batch()
+		batch.Targets[0].Rounds[0].Patches = rows
+		return b.w.Apply(t.Context(), batch)
+	}
+	if err := patch(patches); err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range b.Query(t, "SELECT v, w, must, COUNT(*) FROM p GROUP BY v, w, must ORDER BY must") {
+		if line, want := strings.Join([]string{*got[0], *got[1], *got[2], *got[3]}, " "), []string{"V W 7 33", "V w 8 34", "v W 9 33"}[i]; line != want {
+			t.Errorf("the table holds %s, want %s", line, want)
+		}
+	}
+	if err := patch(append(patches[:n-1:n-1], row(n+2, "V", "-", "8"))); fault.KindOf(err) != fault.Corrupt {
+		t.Errorf("a row that is not there: %v, want corrupt", err)
+	}
+	b.w.Close(t.Context())
+	if got := b.Query(t, "SELECT COUNT(*) FROM p"); *got[0][0] != fmt.Sprint(n) {
+		t.Errorf("%s rows", *got[0][0])
+	}
+}
+
 // Every right that is missing is found before anything is made, each with its statement;
 // with what they give, and no more, a pipeline runs.
 func TestMissingRightsAreFoundBeforeTheStart(t *testing.T) {

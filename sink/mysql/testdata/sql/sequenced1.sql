@@ -25,6 +25,12 @@ LOAD DATA LOCAL INFILE 'Reader::name' REPLACE INTO TABLE `shop`.`or``ders` CHARA
 -- delete
 DELETE t FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */)
 
+-- lock
+SELECT COUNT(*) FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */) FOR UPDATE
+
+-- patch
+INSERT INTO `shop`.`or``ders` (`id`, `Total`) VALUES /* list */ ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`)
+
 -- create records
 CREATE TABLE _tailrace.`records_706e5106f7bb2268_or``ders` (
   `key` varbinary(1500) NOT NULL,

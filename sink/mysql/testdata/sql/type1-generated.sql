@@ -26,6 +26,12 @@ LOAD DATA LOCAL INFILE 'Reader::name' REPLACE INTO TABLE `shop`.`or``ders` CHARA
 -- delete
 DELETE t FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */)
 
+-- lock
+SELECT COUNT(*) FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */) FOR UPDATE
+
+-- patch
+INSERT INTO `shop`.`or``ders` (`id`, `Total`) VALUES /* list */ ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`)
+
 -- resync
 DELETE t FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`id` = s.`id` WHERE s.`id` IS NULL
 
