@@ -24,9 +24,9 @@ type Parts interface {
 	LoadPart(ctx context.Context, t *scd.Target, in Copy) (int64, error)
 
 	// EndParts is called when all parts are loaded. First it remembers durably that
-	// they are (phase copying, with done's since); then, in one durable transaction, it
-	// builds the key, gives the target its place and records done. After a crash in
-	// between it is called again, with no part loaded again. If done has no phase,
-	// nothing is remembered.
+	// they are (phase copying, with done's since); then it gives the target, which has its
+	// key by then, its place, and records done, in one durable transaction where tables
+	// can be moved in one. After a crash in between it is called again, with no part
+	// loaded again. If done has no phase, nothing is remembered.
 	EndParts(ctx context.Context, t *scd.Target, done checkpoint.Table) error
 }

@@ -66,6 +66,30 @@ func TestAFaultOfOneTableParksItAlone(t *testing.T) {
 	}
 }
 
+// A target that is not there any more at a start has lost its rows: it is not made anew
+// empty and gone on with. Its table alone stops.
+func TestATargetThatIsGoneAtTheStart(t *testing.T) {
+	server := dbtest.Postgres(t)
+	overKinds(t, func(t *testing.T, kind string) {
+		r := newRig(t, server, kind, "create table t(id int primary key, v text); insert into t select i, 'v' from generate_series(1, 50) i; create table u(id int primary key); insert into u values (1)", everything)
+		r.once(t)
+		r.atTarget(t, "drop table t")
+		r.exec(t, "update t set v = 'w' where id = 1", "insert into u values (2)")
+		contains(t, r.onceParked(t), "not in the destination any more", ".t --overwrite")
+		r.equalRows(t, "u", "select * from u")
+		contains(t, r.must(t, "resync", "--table", "t"), "it was parked and is live")
+		r.once(t)
+		r.same(t)
+
+		// Here all of them: nothing would go on.
+		r.atTarget(t, "drop table t", "drop table u")
+		r.refused(t, 3, []string{"not in the destination any more", "tailrace backfill --table", "--overwrite"}, "run", "--once")
+		r.must(t, "backfill", "--table", "t", "--table", "u", "--overwrite")
+		r.once(t)
+		r.same(t)
+	})
+}
+
 // A target that was changed while nothing ran is parked at the start, and the others go
 // on. Where nothing would go on the statement is asked for and no copy is needed.
 func TestATargetThatDoesNotFitAtTheStartIsParkedAlone(t *testing.T) {

@@ -47,7 +47,7 @@ func TestLargeTablesAreCopiedInParts(t *testing.T) {
 		r.once(t)
 		r.same(t)
 		parts := strings.Count(p.output.String(), "copied in parts")
-		if want := map[string]int{"duckdb": 0, "postgres": 5}[kind]; parts != want {
+		if want := map[string]int{"duckdb": 0, "postgres": 5, "mysql": 5}[kind]; parts != want {
 			t.Errorf("%d tables were copied in parts, want %d", parts, want)
 		}
 		for _, table := range []string{"big", "wide", "split", "log"} {
@@ -92,50 +92,62 @@ func TestCopyInPartsShowsAllOrNothing(t *testing.T) {
 	}
 }
 
-// A kill between parts begins that table again; one after the last part builds the
-// key and copies nothing.
+// A kill between parts begins that table again; one after the last part puts it in its
+// place and copies nothing.
 func TestCrashesOfACopyInParts(t *testing.T) {
-	t.Parallel()
 	server := dbtest.Postgres(t)
-	r := newRig(t, server, "postgres", largeTables, inParts+"flows: [{source: public.big}, {source: public.small}]")
-	change := func() {
-		r.exec(t, "update big set v = v || 'c' where id % 7 = 0; delete from big where id % 11 = 1; insert into big select i, 'n' from generate_series(1, 300) i on conflict do nothing")
-	}
-	for _, point := range []string{"part loaded:1", "part loaded:7", "parts loaded"} {
-		r.dies(t, point)
-		change()
-		contains(t, r.must(t, "status"), "copying")
-	}
-	p := r.start(t, nil)
-	r.following(t, p)
-	p.stop(t)
-	out := p.output.String()
-	contains(t, out, "its key is built", "action=\"resume copy\"")
-	if strings.Contains(out, "target=public.big parts") {
-		t.Errorf("its rows were copied again:\n%s", tail(out))
-	}
-	r.once(t)
-	r.same(t)
-	if left := server.Query(t, r.dest.dsn, "select count(*) from pg_class where relname like 'copy\\_%'"); left[0] != "0" {
-		t.Errorf("%s tables of unfinished copies are left", left[0])
-	}
-	// One that was left in the middle is nowhere after a new beginning.
-	r.must(t, "teardown", "--yes")
-	r.atTarget(t, "drop table big, small")
-	r.dies(t, "part loaded:2")
-	r.reconfigure(t, "split_bytes: 64KiB", "split_bytes: 0")
-	r.once(t, "--overwrite")
-	r.same(t)
-	if left := server.Query(t, r.dest.dsn, "select count(*) from pg_class where relname like 'copy\\_%'"); left[0] != "0" {
-		t.Errorf("%s tables of unfinished copies are left", left[0])
-	}
-	r.must(t, "teardown", "--yes")
-	r.reconfigure(t, "split_bytes: 0", "split_bytes: 64KiB")
-	r.atTarget(t, "drop table big, small")
-	r.dies(t, "part loaded:2")
-	r.must(t, "teardown", "--yes")
-	if left := server.Query(t, r.dest.dsn, "select count(*) from pg_class where relname like 'copy\\_%'"); left[0] != "0" {
-		t.Errorf("%s tables of unfinished copies are left after teardown", left[0])
+	points := []string{"part loaded:1", "part loaded:7", "parts loaded"}
+	for kind, points := range map[string][]string{"postgres": points, "mysql": append(points[:3:3], "parts placed")} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			big := uniqueName("big")
+			r := newRig(t, server, kind, largeTables, inParts+"flows: [{source: public.big, target: "+big+"}, {source: public.small}]")
+			change := func() {
+				r.exec(t, "update big set v = v || 'c' where id % 7 = 0; delete from big where id % 11 = 1; insert into big select i, 'n' from generate_series(1, 300) i on conflict do nothing")
+			}
+			leaves := func(when string) {
+				t.Helper()
+				sql, left := "select count(*) from information_schema.tables where table_name like 'copy%"+big+"'", []string{}
+				if kind == "mysql" {
+					left = dbtest.MariaDB(t).Query(t, "", sql)
+				} else {
+					left = server.Query(t, r.dest.dsn, sql)
+				}
+				if left[0] != "0" {
+					t.Errorf("%s tables of unfinished copies are left %s", left[0], when)
+				}
+			}
+			for _, point := range points {
+				r.dies(t, point)
+				change()
+				contains(t, r.must(t, "status"), "copying")
+			}
+			p := r.start(t, nil)
+			r.following(t, p)
+			p.stop(t)
+			out := p.output.String()
+			contains(t, out, "it is put in its place", "action=\"resume copy\"")
+			if strings.Contains(out, "."+big+" parts") {
+				t.Errorf("its rows were copied again:\n%s", tail(out))
+			}
+			r.once(t)
+			r.same(t)
+			leaves("after the copy")
+			// One that was left in the middle is nowhere after a new beginning.
+			r.must(t, "teardown", "--yes")
+			r.atTarget(t, "drop table "+big+", small")
+			r.dies(t, "part loaded:2")
+			r.reconfigure(t, "split_bytes: 64KiB", "split_bytes: 0")
+			r.once(t, "--overwrite")
+			r.same(t)
+			leaves("after a copy in one stream")
+			r.must(t, "teardown", "--yes")
+			r.reconfigure(t, "split_bytes: 0", "split_bytes: 64KiB")
+			r.atTarget(t, "drop table "+big+", small")
+			r.dies(t, "part loaded:2")
+			r.must(t, "teardown", "--yes")
+			leaves("after teardown")
+		})
 	}
 }
 

@@ -44,7 +44,7 @@ cannot be read from it.`,
 			defer dst.Close(ctx)
 			embedded, ok := dst.(sink.Embedded)
 			if !ok {
-				return fault.Badly("a PostgreSQL destination answers everybody: ask it with psql. `tailrace query` is for DuckDB files")
+				return fault.Badly("a server answers everybody: ask it with a client of its own (psql, mysql). `tailrace query` is for DuckDB files")
 			}
 			p := newPrinter(format, a.out)
 			r := control.Request{Kind: kindQuery, Argument: args[0], Limit: limit}

@@ -38,7 +38,7 @@ open keeps it until it opens the file again.`,
 			defer dst.Close(context.WithoutCancel(ctx))
 			embedded, ok := dst.(sink.Embedded)
 			if !ok {
-				return fault.Badly("snapshots are of DuckDB files; of a PostgreSQL destination pg_dump makes one")
+				return fault.Badly("snapshots are of DuckDB files; of a server its own tool makes one (pg_dump, mysqldump)")
 			}
 			r := control.Request{Kind: kindSnapshot, Limit: limit}
 			if len(args) > 0 {

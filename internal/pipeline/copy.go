@@ -310,9 +310,14 @@ func (s *session) fill(ctx context.Context) error {
 }
 
 // widen gives a target the columns that its source table got while nothing ran, and
-// what its flow needs that has got a sequence since.
+// what its flow needs that has got a sequence since. One that is gone has lost its rows:
+// it does not fit.
 func (s *session) widen(ctx context.Context, b *Bound) error {
 	p, err := s.dst.Plan(ctx, b.Target)
+	if err == nil && !p.Exists {
+		return misfitError{fault.Refuse(fmt.Sprintf("tailrace backfill --table %s --overwrite makes it anew and fills it", b.Target.Name),
+			"table %s is not in the destination any more, and the rows that it held with it", b.Target.Name)}
+	}
 	if err == nil && Moves(s.bound, b, p) {
 		if err := s.move(ctx, b); err != nil {
 			return fmt.Errorf("move it to the lane of flows with a sequence: %w", err)
@@ -593,7 +598,7 @@ func (s *session) finishParts(ctx context.Context) error {
 		if !ok || b.second || s.asked(b) || st.Phase != checkpoint.Copying || st.Since.IsZero() || st.ID != b.Relation.Table.ID {
 			continue
 		}
-		s.Log.Info("all rows of the table were copied; its key is built", "target", b.Target.Name.String())
+		s.Log.Info("all rows of the table were copied; it is put in its place", "target", b.Target.Name.String())
 		st.Phase = checkpoint.Live
 		if s.mark.Position.Before(st.Since) {
 			st.Phase = checkpoint.Catching

@@ -34,6 +34,8 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 	if a.broken {
 		return errBroken
 	}
+	w.stall.Begin(a.s.wire())
+	defer w.stall.End()
 	if err = a.run(ctx, epoch, b); err != nil {
 		a.broken = true
 		err = w.alone(err)
@@ -87,15 +89,12 @@ func (a *applier) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A successor finds the session by its lock.
-	if _, err = a.w.lock(ctx, s, roleLock(a.w.id, applyRole), lockPatience); err == nil {
-		err = s.choose(ctx)
-	}
-	if err != nil {
+	if err = s.choose(ctx); err != nil {
 		s.close()
 		return err
 	}
 	a.s, a.shapes = s, map[change.Name]*shape{}
+	a.w.stall.Connected(s.wire())
 	return nil
 }
 

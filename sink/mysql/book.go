@@ -475,6 +475,17 @@ func (w *Writer) teardown(ctx context.Context, s *session) error {
 			}
 		}
 	}
+	if slices.Contains(there, "made") {
+		rows, err := s.query(ctx, bind("SELECT target_schema, target_table FROM _tailrace.made WHERE pipeline = ?", w.cfg.Pipeline))
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			if err := dropWaiting(ctx, s, w.waiting(change.Name{Schema: str(r[0]), Table: str(r[1])})); err != nil {
+				return err
+			}
+		}
+	}
 	var counts []string
 	err = within(ctx, s, func() error {
 		for _, table := range there {

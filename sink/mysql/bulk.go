@@ -34,8 +34,9 @@ type list struct {
 	buf        []byte
 	begun      int   // where the present item begins
 	items      int   // in the present part
+	counts     bool  // the statement reads one number
 	sent       int64 // items of the parts sent
-	met        int64 // rows that the parts have met
+	met        int64 // rows that the parts have met, or the sum of the numbers
 }
 
 func newList(s *session, sh *shape, head, tail, doing string) *list {
@@ -89,11 +90,19 @@ func (l *list) flush(ctx context.Context) error {
 	if len(l.buf) >= l.s.server.packet-1024 {
 		return &jobError{l.doing, l.sh, tooLarge}
 	}
-	n, err := l.s.exec(ctx, text(l.buf))
-	if err != nil {
-		return &jobError{l.doing, l.sh, err}
+	if l.counts {
+		rows, err := l.s.query(ctx, text(l.buf))
+		if err != nil {
+			return &jobError{l.doing, l.sh, err}
+		}
+		l.met += num(rows[0][0])
+	} else {
+		n, err := l.s.exec(ctx, text(l.buf))
+		if err != nil {
+			return &jobError{l.doing, l.sh, err}
+		}
+		l.met += n
 	}
-	l.met += n
 	l.sent += int64(l.items)
 	l.buf, l.items = l.buf[:len(l.head)], 0
 	return nil

@@ -128,9 +128,7 @@ func (h *harness) Kill(t testing.TB, w sink.Writer) {
 	t.Helper()
 	s := h.session(t)
 	defer s.close()
-	for _, role := range []string{sideRole, applyRole} {
-		if err := end(context.Background(), s, roleLock(w.(*Writer).id, role)); err != nil {
-			t.Fatal(err)
-		}
+	if err := endSessions(context.Background(), s, w.(*Writer).id); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -111,6 +111,23 @@ func (sh *shape) deleteSQL(start bool) (head, tail string) {
 	return fmt.Sprintf("DELETE t FROM %s AS t FORCE INDEX (%s) WHERE %s IN (", sh.name, sh.index, sh.keyTuple("t.", start)), ")"
 }
 
+// lockSQL begins and ends a statement that locks keys' rows and counts them; between them
+// comes their list.
+func (sh *shape) lockSQL() (head, tail string) {
+	return fmt.Sprintf("SELECT COUNT(*) FROM %s AS t FORCE INDEX (%s) WHERE %s IN (", sh.name, sh.index, sh.keyTuple("t.", false)), ") FOR UPDATE"
+}
+
+// patchSQL begins and ends a statement that gives rows which are there other values of
+// the columns that present wants.
+func (sh *shape) patchSQL(present func(*column) bool) (head, tail string) {
+	set := sh.list(func(c *column) bool { return !c.key && present(c) }, sent)
+	if set == "" { // they are there
+		name := sh.columns[sh.keys[0]].name
+		set = name + " = " + sh.name + "." + name
+	}
+	return fmt.Sprintf("INSERT INTO %s (%s) VALUES ", sh.name, sh.list(present, named)), " ON DUPLICATE KEY UPDATE " + set
+}
+
 // countSQL begins a statement that counts versions; behind it comes their list.
 func (sh *shape) countSQL() (head, tail string) {
 	return fmt.Sprintf("SELECT COUNT(*) FROM %s AS t FORCE INDEX (%s) WHERE %s IN (", sh.name, sh.index, sh.keyTuple("t.", true)), ")"

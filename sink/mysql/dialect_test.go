@@ -83,6 +83,10 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("load over what is there", sh.loadSQL("name", true))
 			head, tail = sh.deleteSQL(false)
 			say2("delete", head, tail)
+			head, tail = sh.lockSQL()
+			say2("lock", head, tail)
+			head, tail = sh.patchSQL(func(c *column) bool { return c.key || c.plain == "Total" })
+			say2("patch", head, tail)
 		default:
 			for _, free := range []bool{false, true} {
 				if free && sh.list(untracked, named) == "" {
@@ -116,8 +120,19 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 			say("look up", string(w.appendLookups(nil, sh.target, []sequenced.Lookup{{Key: []byte{1}, Seq: []byte{2}}, {Key: []byte{3}}})))
 			say("below", notAbove(sequenced.Place{Seq: []byte{0, 255}}))
 		} else if sh.target.Kind == scd.Type1 {
-			for _, step := range sh.replaceSQL("_tailrace.stage") {
+			for _, step := range sh.replaceSQL("_tailrace.stage", "") {
 				say("resync", step.sql)
+			}
+		}
+		if !sh.target.AppendOnly && !sh.target.Sequenced {
+			say("notes of a resync", sh.createNotesSQL("_tailrace.notes"))
+			for _, sql := range sh.differSQL("_tailrace.stage", "_tailrace.notes") {
+				say("note what differs", sql)
+			}
+			if sh.target.Kind == scd.Type1 {
+				for _, step := range sh.replaceSQL("_tailrace.stage", "_tailrace.notes") {
+					say("resync of what is noted", step.sql)
+				}
 			}
 		}
 		say("stage of a resync", sh.createStageSQL("_tailrace.stage", sh.session))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,11 +69,7 @@ func TestASessionThatIsEndedInABatch(t *testing.T) {
 	if err := b.w.Apply(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	s := b.session(t)
-	defer s.close()
-	if err := end(t.Context(), s, roleLock(b.w.id, applyRole)); err != nil {
-		t.Fatal(err)
-	}
+	b.Exec(t, fmt.Sprintf("KILL CONNECTION %d", b.w.apply.s.id))
 	last := b.batch(b.row(2, "x"))
 	last.First = false
 	if err := b.w.Apply(t.Context(), last); fault.KindOf(err) != fault.Transient {
@@ -179,13 +176,129 @@ func TestMissingRightsAreNamedWithTheirGrant(t *testing.T) {
 	}
 	target := &scd.Target{Name: change.Name{Schema: h.schema, Table: "t"}, Columns: []scd.Column{{Name: "id", Type: bigintType, Key: true}}}
 	err = w.Create(t.Context(), target)
-	_, grant, _ = strings.Cut(fault.RemedyOf(err), "; ")
+	grant = fault.RemedyOf(err)
 	if fault.KindOf(err) != fault.Operator || !strings.Contains(grant, "ON `"+h.schema+"`.* TO 'keeper'@'%';") {
 		t.Fatalf("no right to the target: %v", err)
 	}
 	h.Exec(t, strings.ReplaceAll(strings.TrimSuffix(grant, ";"), "`", `"`))
 	if err := w.Create(t.Context(), target); err != nil {
 		t.Errorf("with the right: %v", err)
+	}
+}
+
+// Rows that lack columns are written in lists, by the columns that they have. One that is
+// not there is no new row, and a column that must have a value keeps its own.
+func TestManyPatchesMeetTheirRows(t *testing.T) {
+	b := begun(t, dbtest.MariaDB(t))
+	b.Exec(t, `CREATE TABLE p (id bigint PRIMARY KEY, v longtext, w longtext, must bigint NOT NULL) CHARACTER SET utf8mb4`)
+	b.target = &scd.Target{Name: change.Name{Schema: b.schema, Table: "p"}, Columns: []scd.Column{
+		{Name: "id", Type: bigintType, Key: true}, {Name: "v", Type: textType}, {Name: "w", Type: textType}, {Name: "must", Type: bigintType}}}
+	row := func(id int, cells ...string) change.Row {
+		row := change.Row{}.Append(change.Value{State: change.AsText, Data: fmt.Append(nil, id)})
+		for _, c := range cells {
+			v := change.Value{State: change.AsText, Data: []byte(c)}
+			if c == "-" {
+				v = change.Value{State: change.Absent}
+			}
+			row = row.Append(v)
+		}
+		return row
+	}
+	const n = 100
+	var rows, patches []change.Row
+	for id := range n {
+		rows = append(rows, row(id, "v", "w", "7"))
+		patches = append(patches, row(id, [][]string{{"V", "-", "8"}, {"-", "W", "9"}, {"V", "W", "-"}}[id%3]...))
+	}
+	if err := b.w.Apply(t.Context(), b.batch(rows...)); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(rows []change.Row) error {
+		batch := b.batch()
+		batch.Targets[0].Rounds[0].Patches = rows
+		return b.w.Apply(t.Context(), batch)
+	}
+	if err := patch(patches); err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range b.Query(t, "SELECT v, w, must, COUNT(*) FROM p GROUP BY v, w, must ORDER BY must") {
+		if line, want := strings.Join([]string{*got[0], *got[1], *got[2], *got[3]}, " "), []string{"V W 7 33", "V w 8 34", "v W 9 33"}[i]; line != want {
+			t.Errorf("the table holds %s, want %s", line, want)
+		}
+	}
+	if err := patch(append(patches[:n-1:n-1], row(n+2, "V", "-", "8"))); fault.KindOf(err) != fault.Corrupt {
+		t.Errorf("a row that is not there: %v, want corrupt", err)
+	}
+	b.w.Close(t.Context())
+	if got := b.Query(t, "SELECT COUNT(*) FROM p"); *got[0][0] != fmt.Sprint(n) {
+		t.Errorf("%s rows", *got[0][0])
+	}
+}
+
+// Every right that is missing is found before anything is made, each with its statement;
+// with what they give, and no more, a pipeline runs.
+func TestMissingRightsAreFoundBeforeTheStart(t *testing.T) {
+	for _, server := range dbtest.MySQLs(t) {
+		t.Run(server.Binaries.Full, func(t *testing.T) {
+			h := newHarness(t, server)
+			h.Exec(t, "DROP USER IF EXISTS 'clerk'@'%'")
+			h.Exec(t, "CREATE USER 'clerk'@'%' IDENTIFIED BY 's3cr3t'")
+			h.Exec(t, `CREATE TABLE old (id bigint PRIMARY KEY)`)
+			w, err := New(Config{DSN: server.URLAs("clerk", "s3cr3t", h.schema), Pipeline: "p"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { w.Close(context.Background()) })
+			table := func(name string, kind scd.Kind, columns ...scd.Column) *scd.Target {
+				return &scd.Target{Name: change.Name{Schema: h.schema, Table: name}, Kind: kind, Columns: append([]scd.Column{{Name: "id", Type: bigintType, Key: true}}, columns...)}
+			}
+			v := scd.Column{Name: "v", Type: textType}
+			fresh, past, old := table("fresh", scd.Type1, v), table("past", scd.Type2, v), table("old", scd.Type1)
+			remedies := func(target *scd.Target) (list []string) {
+				t.Helper()
+				p, err := w.Plan(t.Context(), target)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range p.Problems {
+					list = append(list, f.Remedy)
+				}
+				return list
+			}
+			step := func(target *scd.Target, give string, want ...string) {
+				t.Helper()
+				if got := remedies(target); !slices.Equal(got, want) {
+					t.Fatalf("%s: the remedies are %q, want %q", target.Name, got, want)
+				}
+				h.Exec(t, strings.ReplaceAll(strings.TrimSuffix(give, ";"), "`", `"`))
+			}
+			book, of := "GRANT ALL PRIVILEGES ON `_tailrace`.* TO 'clerk'@'%';", "ON `"+h.schema+"`.* TO 'clerk'@'%';"
+			rows := "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE " + of
+			step(fresh, "GRANT SELECT, DELETE "+of, book, rows)
+			step(fresh, book, book, "GRANT INSERT, UPDATE, CREATE "+of)
+			step(old, "GRANT UPDATE "+of, "GRANT INSERT, UPDATE ON `"+h.schema+"`.`old` TO 'clerk'@'%';")
+			step(old, "GRANT INSERT ON `"+h.schema+"`.`old` TO 'clerk'@'%';", "GRANT INSERT ON `"+h.schema+"`.`old` TO 'clerk'@'%';")
+			step(old, "GRANT INSERT, CREATE "+of)
+			step(past, book)
+			me, err := sink.ThisProcess()
+			if err == nil {
+				err = w.Own(t.Context(), me, 0)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, target := range []*scd.Target{fresh, past} {
+				if err := w.Create(t.Context(), target); err != nil {
+					t.Fatalf("%s: %v", target.Name, err)
+				}
+			}
+			wider := table("fresh", scd.Type1, v, scd.Column{Name: "later", Type: textType})
+			alter := "GRANT ALTER ON `" + h.schema + "`.`fresh` TO 'clerk'@'%';"
+			step(wider, alter, alter)
+			if err := w.Create(t.Context(), wider); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

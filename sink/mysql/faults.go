@@ -22,6 +22,7 @@ const (
 	erDenied           = 1044 // to the database
 	erDeniedSignOn     = 1045 //
 	erBadColumn        = 1054 //
+	erTableThere       = 1050 //
 	erShutdown         = 1053 //
 	erDuplicate        = 1062 //
 	erKeyTooLong       = 1071 //
@@ -134,7 +135,7 @@ func judge(number int) (fault.Kind, string) {
 		return fault.Operator, "the table is not there"
 	case erBadColumn, 1072:
 		return fault.Operator, "a column is not there"
-	case 1050:
+	case erTableThere:
 		return fault.Operator, "a table of that name is there"
 	case erDuplicate, 1586, 1169:
 		return fault.Operator, "a unique index has the value already"
@@ -257,9 +258,12 @@ func (w *Writer) remedyFor(e *driver.MySQLError, sh *shape) string {
 	}
 	switch e.Number {
 	case erDenied, erDeniedTable, erDeniedColumn, erDeniedGlobal, erDeniedRoutine:
-		user := "the destination's user"
-		if who := userOf(e.Message); who != "" {
-			user = who
+		user := w.account()
+		if user == "" {
+			user = userOf(e.Message) // with the client's host, not the account's
+		}
+		if user == "" {
+			user = "the destination's user"
 		}
 		return fmt.Sprintf("GRANT ALL PRIVILEGES ON `_tailrace`.* TO %s; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX ON %s.* TO %[1]s;", user, quote(database))
 	case erDeniedSignOn:

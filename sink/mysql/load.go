@@ -56,6 +56,16 @@ func (w *Writer) load(ctx context.Context, s *session, sh *shape, epoch int64, i
 	if err := w.fence(ctx, s, epoch); err != nil {
 		return 0, err
 	}
+	if empty { // what a copy in parts has left; to drop it commits
+		waiting := w.waiting(w.qualified(sh.target.Name))
+		left, err := s.there(ctx, waiting)
+		if err == nil && left {
+			err = w.heldFence(ctx, epoch, func() error { return dropWaiting(ctx, s, waiting) })
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
 	err = within(ctx, s, func() error {
 		if empty {
 			if _, err := s.exec(ctx, "DELETE FROM "+sh.name); err != nil {

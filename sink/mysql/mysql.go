@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	driver "github.com/go-sql-driver/mysql"
 
@@ -47,6 +48,8 @@ type Writer struct {
 	conf *driver.Config
 	id   string // of this Writer's sessions: in the names of their locks
 
+	sessions atomic.Uint32 // opened
+
 	side struct {
 		sync.Mutex
 		*session
@@ -56,8 +59,12 @@ type Writer struct {
 	applied  change.Position
 	durables durables
 	idle     []*session // of the copy
+	user     string     // see account
 
-	apply applier // used by Apply alone
+	permits permits
+
+	apply applier    // used by Apply alone
+	stall sink.Stall // of Apply, as the heartbeat sees it
 }
 
 var (
@@ -130,6 +137,10 @@ func (w *Writer) Close(ctx context.Context) error {
 	}
 	defer s.close()
 	if epoch != 0 && !s.dead {
+		// What was lost on the way may still hold locks.
+		if err := endSessions(ctx, s, w.id); err != nil {
+			w.cfg.Logger.Debug("sessions may stay behind until they are taken for dead", "pipeline", w.cfg.Pipeline, "error", w.explain(err, "end what is left of the sessions", nil))
+		}
 		// An error leaves the row. This process takes it over when it comes back; another
 		// finds our process gone, or waits until the row is stale.
 		if _, err := s.exec(ctx, bind(releaseSQL, w.cfg.Pipeline, epoch)); err != nil && !missingBook(err) {

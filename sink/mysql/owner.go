@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"time"
 
 	"tailrace/checkpoint"
@@ -43,13 +44,15 @@ ON DUPLICATE KEY UPDATE epoch = VALUES(epoch), host = VALUES(host), boot_id = VA
 	epochSQL     = `SELECT epoch FROM _tailrace.marks WHERE pipeline = ?`
 )
 
-// Sessions of a Writer take locks by which a successor finds them.
-const (
-	sideRole  = "side"
-	applyRole = "apply"
-)
+// Each session of a Writer takes one of so many locks, by which a successor finds it: what
+// a session holds that its client has lost, and of which the server does not know, would
+// be locked for days. A Writer has a dozen sessions at most; one that finds its lock
+// taken is not found.
+const sessionLocks = 256
 
-func roleLock(writer, role string) string { return "tailrace." + writer + "." + role }
+func sessionLock(writer string, n uint32) string {
+	return fmt.Sprintf("tailrace.%s.%d", writer, n%sessionLocks)
+}
 
 // pipelineLock names the lock that witnesses ownership: at most 64 letters.
 func pipelineLock(pipeline string) string {
@@ -118,10 +121,8 @@ func (w *Writer) claim(ctx context.Context, s *session, me checkpoint.Owner) (li
 		}
 	}
 	if taken {
-		for _, role := range []string{sideRole, applyRole} {
-			if err := end(ctx, s, roleLock(str(r[5]), role)); err != nil {
-				return "", err
-			}
+		if err := endSessions(ctx, s, str(r[5])); err != nil {
+			return "", err
 		}
 	}
 	lost := false
@@ -139,10 +140,8 @@ func (w *Writer) claim(ctx context.Context, s *session, me checkpoint.Owner) (li
 	if lost {
 		return "another process that is starting", nil
 	}
-	for _, name := range []string{pipelineLock(w.cfg.Pipeline), roleLock(w.id, sideRole)} {
-		if _, err := w.lock(ctx, s, name, lockPatience); err != nil {
-			return "", err
-		}
+	if _, err := w.lock(ctx, s, pipelineLock(w.cfg.Pipeline), lockPatience); err != nil {
+		return "", err
 	}
 	m, err := w.readMark(ctx, s)
 	if err != nil {
@@ -155,17 +154,26 @@ func (w *Writer) claim(ctx context.Context, s *session, me checkpoint.Owner) (li
 	return "", nil
 }
 
-// end ends the session that holds a lock. That it is not permitted, or gone already, is
-// no matter: the epoch stops it all the same.
-func end(ctx context.Context, s *session, lock string) error {
-	rows, err := s.query(ctx, bind("SELECT IS_USED_LOCK(?)", lock))
-	if err != nil || rows[0][0] == nil || num(rows[0][0]) == s.id {
+// endSessions ends the sessions of a Writer, but s. That it is not permitted, or that one
+// is gone already, is no matter: the epoch stops them all the same.
+func endSessions(ctx context.Context, s *session, writer string) error {
+	var list []string
+	for n := range uint32(sessionLocks) {
+		list = append(list, bind("IS_USED_LOCK(?)", sessionLock(writer, n)))
+	}
+	rows, err := s.query(ctx, "SELECT "+strings.Join(list, ", "))
+	if err != nil {
 		return err
 	}
-	if _, err = s.exec(ctx, "KILL CONNECTION "+*rows[0][0]); notPermitted(err) || numberOf(err) == erNoSuchThread {
-		return nil
+	for _, id := range rows[0] {
+		if id == nil || num(id) == s.id {
+			continue
+		}
+		if _, err := s.exec(ctx, "KILL CONNECTION "+*id); err != nil && !notPermitted(err) && numberOf(err) != erNoSuchThread {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // lock tries for a named lock; taking it twice is harmless.
@@ -177,7 +185,8 @@ func (w *Writer) lock(ctx context.Context, s *session, name string, patience tim
 	return str(rows[0][0]) == "1", nil
 }
 
-// Heartbeat renews the owner's row.
+// Heartbeat renews the owner's row, and looks after a batch that has been running for
+// long: an error if its session cannot end any more.
 func (w *Writer) Heartbeat(ctx context.Context) error {
 	epoch, err := w.owned()
 	if err != nil {
@@ -185,9 +194,12 @@ func (w *Writer) Heartbeat(ctx context.Context) error {
 	}
 	return w.onSide(ctx, "renew the heartbeat", func(s *session) error {
 		n, err := s.exec(ctx, bind(heartbeatSQL, w.cfg.Pipeline, epoch))
-		if err == nil && n == 0 {
-			err = fault.ErrFenced
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return fault.ErrFenced
 		}
-		return err
+		return w.attend(ctx, s)
 	})
 }

@@ -107,12 +107,19 @@ const overwriteRemedy = "tailrace run --overwrite -- empties the table and "
 func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, error) {
 	p := planner{name: w.qualified(t.Name), server: s.server}
 	want := layoutOf(t)
-	there, err := w.remembers(ctx, s, t)
+	book, err := w.permittedRows(ctx, s, &p)
 	if err != nil {
 		return design{}, err
 	}
+	there := false
+	if book {
+		if there, err = w.remembers(ctx, s, t); err != nil {
+			return design{}, err
+		}
+	}
 	var memory []string
 	switch {
+	case !book:
 	case t.Sequenced && !there:
 		records := change.Name{Schema: "_tailrace", Table: recordsName(w.cfg.Pipeline, p.name)}
 		left, err := about(ctx, s, relationSQL, records)
@@ -126,12 +133,18 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 	case !t.Sequenced && there: // the ordered lane will not keep it up to date
 		memory = dropRecordsSQL(w.cfg.Pipeline, p.name)
 	}
+	if err := w.permittedTables(ctx, s, &p, t, len(memory) > 0); err != nil {
+		return design{}, err
+	}
 	p.names(t)
 	r, err := w.readRelation(ctx, s, p.name)
 	if err != nil {
 		return design{}, err
 	}
 	if r == nil {
+		if _, err := w.permitted(ctx, s, &p, r, false); err != nil {
+			return design{}, err
+		}
 		var ddl []string
 		schema, err := s.query(ctx, bind("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = ?", p.name.Schema))
 		if err != nil {
@@ -148,14 +161,18 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 	for i := before; i < len(p.problems); i++ {
 		p.problems[i].Reset = r.ours && t.Sequenced
 	}
-	if r.kind == "BASE TABLE" {
+	readable, err := w.permitted(ctx, s, &p, r, len(out.DDL) > 0)
+	if err != nil {
+		return design{}, err
+	}
+	if r.kind == "BASE TABLE" && readable {
 		rows, err := s.query(ctx, "SELECT EXISTS (SELECT 1 FROM "+qualifiedName(p.name)+")")
 		if err != nil {
 			return design{}, err
 		}
 		out.Rows = str(rows[0][0]) == "1"
 	}
-	if out.Rows && t.Sequenced && !there {
+	if out.Rows && t.Sequenced && book && !there {
 		p.block(overwriteRemedy+"fills it again", "table %s holds rows, and nothing is remembered of the events that they come from", p.name)
 		p.problems[len(p.problems)-1].Reset = true
 		out.Unremembered = true

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tailrace/internal/change"
@@ -130,28 +131,40 @@ func (w *Writer) Remembered(ctx context.Context, t *scd.Target, at []sequenced.L
 }
 
 // appendLookups asks, in type 1, for every record of the keys; in type 2 for those from a
-// sequence on and those with the newest sequence below it.
+// sequence on and those with the newest sequence below it. Where the reading of a key
+// begins is found first, for all keys, so that the index is descended to there and no
+// record before it is looked at, however many the key has; the LIMIT, which is no limit,
+// keeps the server from putting that question into every comparison.
 func (w *Writer) appendLookups(sql []byte, t *scd.Target, at []sequenced.Lookup) []byte {
 	records := w.records(t)
+	sql = append(sql, "SELECT q.n, r.seq, r.at, r.body, r.tombstone, r.time FROM ("...)
+	if t.Kind == scd.Type2 {
+		sql = append(sql, "SELECT q.n, q.k, COALESCE((SELECT m.seq FROM "+records+" AS m FORCE INDEX (identity) WHERE m.`key` = q.k AND m.seq < q.s ORDER BY m.seq DESC LIMIT 1), q.s) AS b FROM ("...)
+	}
 	for i := range at {
-		if i > 0 {
-			sql = append(sql, " UNION ALL "...)
+		if i == 0 {
+			sql = append(sql, "SELECT 0 AS n, "...)
+		} else {
+			sql = append(strconv.AppendInt(append(sql, " UNION ALL SELECT "...), int64(i), 10), ", "...)
 		}
-		select1 := fmt.Sprintf("SELECT %d, seq, at, body, tombstone, time FROM %s FORCE INDEX (identity) WHERE `key` = ", i, records)
-		sql = appendOctets(append(sql, select1...), at[i].Key)
+		sql = appendOctets(sql, at[i].Key)
+		if i == 0 {
+			sql = append(sql, " AS k"...)
+		}
 		if t.Kind == scd.Type1 {
 			continue
 		}
-		sql = appendOctets(append(sql, " AND seq >= "...), at[i].Seq)
-		if len(at[i].Seq) == 0 {
-			continue
+		sql = appendOctets(append(sql, ", "...), at[i].Seq)
+		if i == 0 {
+			sql = append(sql, " AS s"...)
 		}
-		sql = appendOctets(append(append(sql, " UNION ALL "...), select1...), at[i].Key)
-		sql = append(sql, fmt.Sprintf(" AND seq = (SELECT MAX(seq) FROM %s WHERE `key` = ", records)...)
-		sql = appendOctets(sql, at[i].Key)
-		sql = append(appendOctets(append(sql, " AND seq < "...), at[i].Seq), ')')
 	}
-	return sql
+	on := "r.`key` = q.k"
+	if t.Kind == scd.Type2 {
+		sql = strconv.AppendInt(append(sql, ") AS q LIMIT "...), int64(len(at)), 10)
+		on = "r.`key` >= q.k AND r.`key` <= q.k AND r.seq >= q.b"
+	}
+	return append(sql, ") AS q STRAIGHT_JOIN "+records+" AS r FORCE INDEX (identity) ON "+on...)
 }
 
 // RememberedBelow reads the keys that have a record at p or below; like Remembered.
@@ -195,6 +208,8 @@ func (w *Writer) reading(ctx context.Context, t *scd.Target, sql string, fn func
 	if a.broken {
 		return errBroken
 	}
+	w.stall.Begin(a.s.wire())
+	defer w.stall.End()
 	var stopped error
 	err := error(nil)
 	if a.s == nil {

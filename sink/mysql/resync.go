@@ -20,6 +20,10 @@ func (w *Writer) resyncStage(t *scd.Target) string {
 	return "_tailrace." + quote(sink.StageOf(w.cfg.Pipeline, w.qualified(t.Name)))
 }
 
+func (w *Writer) resyncNotes(t *scd.Target) string {
+	return "_tailrace." + quote(sink.NotesOf(w.cfg.Pipeline, w.qualified(t.Name)))
+}
+
 func (sh *shape) createStageSQL(stage, collation string) string {
 	var lines []string
 	for i := range sh.columns {
@@ -112,33 +116,49 @@ func (sh *shape) differs(want func(*column) bool) string {
 	return "(" + strings.Join(parts, " OR ") + ")"
 }
 
-func (sh *shape) onStage() string {
+// targetRows and stageRows are the rows t of the target and s of the stage, with notes
+// those at the keys that are noted.
+func (sh *shape) targetRows(notes string) string { return sh.rowsAt(notes, "t", sh.name+" AS t") }
+
+func (sh *shape) stageRows(stage, notes string) string {
+	return sh.rowsAt(notes, "s", stage+" AS s")
+}
+
+func (sh *shape) rowsAt(notes, alias, table string) string {
+	if notes == "" {
+		return table
+	}
+	return fmt.Sprintf("(SELECT DISTINCT %s FROM %s) AS n STRAIGHT_JOIN %s ON %s", sh.list(isKey, named), notes, table, sh.sameKey(alias, "n"))
+}
+
+// sameKey is the condition that two aliases' rows have one key.
+func (sh *shape) sameKey(a, b string) string {
 	var parts []string
 	for _, k := range sh.keys {
-		parts = append(parts, fmt.Sprintf("t.%s = s.%[1]s", sh.columns[k].name))
+		parts = append(parts, fmt.Sprintf("%s.%s = %s.%[2]s", a, sh.columns[k].name, b))
 	}
 	return strings.Join(parts, " AND ")
 }
 
-// replaceSQL makes a type 1 target equal to the stage. What is equal is not touched: most
-// of a table mostly is. With a second unique index the rows that differ are deleted
-// first: they may exchange its values.
-func (sh *shape) replaceSQL(stage string) []replaceStep {
-	insert := fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s AS s", sh.name, sh.list(all, named), sh.list(all, func(c *column) string { return "s." + c.name }), stage)
+// replaceSQL makes a type 1 target equal to the stage, with notes at the keys that are
+// noted. What is equal is not touched: most of a table mostly is. With a second unique
+// index the rows that differ are deleted first: they may exchange its values.
+func (sh *shape) replaceSQL(stage, notes string) []replaceStep {
+	insert := fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s", sh.name, sh.list(all, named), sh.list(all, func(c *column) string { return "s." + c.name }), sh.stageRows(stage, notes))
 	if len(sh.keys) == 0 {
 		return []replaceStep{{"DELETE FROM " + sh.name, countRemoved}, {insert, countWritten}}
 	}
-	on := sh.onStage()
-	key := "s." + sh.columns[sh.keys[0]].name
-	steps := []replaceStep{{fmt.Sprintf("DELETE t FROM %s AS t LEFT JOIN %s AS s ON %s WHERE %s IS NULL", sh.name, stage, on, key), countRemoved}}
+	on, target := sh.sameKey("t", "s"), sh.targetRows(notes)
+	key := sh.columns[sh.keys[0]].name
+	steps := []replaceStep{{fmt.Sprintf("DELETE t FROM %s LEFT JOIN %s AS s ON %s WHERE s.%s IS NULL", target, stage, on, key), countRemoved}}
 	set := sh.list(notKey, func(c *column) string { return fmt.Sprintf("t.%s = s.%[1]s", c.name) })
 	switch {
 	case len(sh.uniques) > 0:
-		steps = append(steps, replaceStep{fmt.Sprintf("DELETE t FROM %s AS t JOIN %s AS s ON %s WHERE %s", sh.name, stage, on, sh.differs(notKey)), notCounted})
+		steps = append(steps, replaceStep{fmt.Sprintf("DELETE t FROM %s JOIN %s AS s ON %s WHERE %s", target, stage, on, sh.differs(notKey)), notCounted})
 	case set != "":
-		steps = append(steps, replaceStep{fmt.Sprintf("UPDATE %s AS t JOIN %s AS s ON %s SET %s WHERE %s", sh.name, stage, on, set, sh.differs(notKey)), countWritten})
+		steps = append(steps, replaceStep{fmt.Sprintf("UPDATE %s JOIN %s AS s ON %s SET %s WHERE %s", target, stage, on, set, sh.differs(notKey)), countWritten})
 	}
-	return append(steps, replaceStep{fmt.Sprintf("%s LEFT JOIN %s AS t ON %s WHERE t.%s IS NULL", insert, sh.name, on, sh.columns[sh.keys[0]].name), countWritten})
+	return append(steps, replaceStep{fmt.Sprintf("%s LEFT JOIN %s AS t ON %s WHERE t.%s IS NULL", insert, sh.name, on, key), countWritten})
 }
 
 // Replace implements sink.Resyncs.
@@ -159,12 +179,16 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 	if err := s.choose(ctx); err != nil {
 		return done, w.explain(err, "replace the rows of", sh)
 	}
+	notes := ""
+	if r.Noted {
+		notes = w.resyncNotes(t)
+	}
 	err = within(ctx, s, func() (err error) {
 		a := &applier{w: w, s: s}
 		if t.Kind == scd.Type2 {
-			done, err = a.replaceVersions(ctx, sh, r.At.UnixMicro(), r.Part)
+			done, err = a.replaceVersions(ctx, sh, notes, r.At.UnixMicro(), r.Part)
 		} else {
-			done, err = a.replaceRows(ctx, sh, w.resyncStage(t), r.Part)
+			done, err = a.replaceRows(ctx, sh, notes, r.Part)
 		}
 		if err != nil {
 			return err
@@ -191,7 +215,7 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 		return done, nil
 	}
 	// To drop the stage commits: it comes last. One that is left is dropped by Unstage.
-	if _, err := s.exec(ctx, "DROP TABLE IF EXISTS "+w.resyncStage(t)); err != nil {
+	if _, err := s.exec(ctx, "DROP TABLE IF EXISTS "+w.resyncStage(t)+", "+w.resyncNotes(t)); err != nil {
 		w.cfg.Logger.Debug("a stage stays behind until the next start", "target", t.Name.String(), "error", w.explain(err, "drop the stage of", sh))
 	}
 	return done, nil
@@ -199,8 +223,8 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 
 // replaceRows makes a type 1 target equal to the stage; with part the keys that it names
 // go, and no others.
-func (a *applier) replaceRows(ctx context.Context, sh *shape, stage string, part *sink.Part) (done sink.Replaced, err error) {
-	steps := sh.replaceSQL(stage)
+func (a *applier) replaceRows(ctx context.Context, sh *shape, notes string, part *sink.Part) (done sink.Replaced, err error) {
+	steps := sh.replaceSQL(a.w.resyncStage(sh.target), notes)
 	if part != nil {
 		if len(sh.keys) == 0 {
 			return done, fault.Corrupted("%s has no key by which a part of it could be replaced", sh.label())
@@ -232,7 +256,7 @@ const replacedAtOnce = 5000
 // it is an ordinary round of a step for each key that differs. What differs is read on a
 // session of its own, which sees what was there before. With part the versions with the
 // keys that it names end, and no others.
-func (a *applier) replaceVersions(ctx context.Context, sh *shape, at int64, part *sink.Part) (done sink.Replaced, err error) {
+func (a *applier) replaceVersions(ctx context.Context, sh *shape, notes string, at int64, part *sink.Part) (done sink.Replaced, err error) {
 	w := a.w
 	reader, err := w.connect(ctx)
 	if err != nil {
@@ -240,13 +264,15 @@ func (a *applier) replaceVersions(ctx context.Context, sh *shape, at int64, part
 	}
 	defer reader.close()
 	stage := w.resyncStage(sh.target)
-	on := sh.onStage() + " AND t." + endColumn + " IS NULL"
+	target, staged := sh.targetRows(notes), sh.stageRows(stage, notes)
+	onKey := sh.sameKey("t", "s")
+	on := onKey + " AND t." + endColumn + " IS NULL"
 	first := sh.columns[sh.keys[0]].name
 	tracked := func(c *column) bool { return c.tracked }
-	rows, err := reader.query(ctx, fmt.Sprintf(`SELECT (SELECT COUNT(*) FROM %[1]s AS t JOIN %[2]s AS s ON %[3]s WHERE %[4]s),
-  (SELECT COUNT(*) FROM %[1]s AS t LEFT JOIN %[2]s AS s ON %[5]s WHERE t.%[6]s IS NULL AND s.%[7]s IS NULL),
-  (SELECT COUNT(*) FROM %[2]s AS s LEFT JOIN %[1]s AS t ON %[3]s WHERE t.%[7]s IS NULL)`,
-		sh.name, stage, on, sh.differs(tracked), sh.onStage(), endColumn, first))
+	rows, err := reader.query(ctx, fmt.Sprintf(`SELECT (SELECT COUNT(*) FROM %[1]s JOIN %[2]s AS s ON %[3]s WHERE %[4]s),
+  (SELECT COUNT(*) FROM %[1]s LEFT JOIN %[2]s AS s ON %[5]s WHERE t.%[6]s IS NULL AND s.%[7]s IS NULL),
+  (SELECT COUNT(*) FROM %[8]s LEFT JOIN %[9]s AS t ON %[3]s WHERE t.%[7]s IS NULL)`,
+		target, stage, on, sh.differs(tracked), onKey, endColumn, first, staged, sh.name))
 	if err != nil {
 		return done, &jobError{"compare the stage of", sh, err}
 	}
@@ -297,7 +323,7 @@ func (a *applier) replaceVersions(ctx context.Context, sh *shape, at int64, part
 		}
 		return flush()
 	}
-	begins := fmt.Sprintf("SELECT %s FROM %s AS s LEFT JOIN %s AS t ON %s WHERE t.%s IS NULL OR %s", strings.Join(list, ", "), stage, sh.name, on, first, sh.differs(notKey))
+	begins := fmt.Sprintf("SELECT %s FROM %s LEFT JOIN %s AS t ON %s WHERE t.%s IS NULL OR %s", strings.Join(list, ", "), staged, sh.name, on, first, sh.differs(notKey))
 	err = reader.stream(ctx, begins, true, nil, func(values []sqldriver.Value) error {
 		r := row(columns, values)
 		var key []sqldriver.Value
@@ -327,7 +353,7 @@ func (a *applier) replaceVersions(ctx context.Context, sh *shape, at int64, part
 		}
 	}
 	if err == nil && part == nil {
-		closes := fmt.Sprintf("SELECT %s FROM %s AS t LEFT JOIN %s AS s ON %s WHERE t.%s IS NULL AND s.%s IS NULL", strings.Join(keyList, ", "), sh.name, stage, sh.onStage(), endColumn, first)
+		closes := fmt.Sprintf("SELECT %s FROM %s LEFT JOIN %s AS s ON %s WHERE t.%s IS NULL AND s.%s IS NULL", strings.Join(keyList, ", "), target, stage, onKey, endColumn, first)
 		err = reader.stream(ctx, closes, true, nil, func(values []sqldriver.Value) error { return step(scd.Step{Key: row(keys, values)}) })
 	}
 	if err == nil {
@@ -335,86 +361,6 @@ func (a *applier) replaceVersions(ctx context.Context, sh *shape, at int64, part
 	}
 	return done, err
 }
-
-// stager keeps stages up to date beside the batches, on a session of its own.
-type stager struct{ applier }
-
-// Stager implements sink.Resyncs.
-func (w *Writer) Stager() (sink.Stager, error) {
-	if _, err := w.owned(); err != nil {
-		return nil, err
-	}
-	return &stager{applier{w: w}}, nil
-}
-
-// Fill implements sink.Stager.
-func (g *stager) Fill(ctx context.Context, t *scd.Target, in sink.Copy) (int64, error) {
-	return g.w.Stage(ctx, t, in)
-}
-
-// Apply implements sink.Stager.
-func (g *stager) Apply(ctx context.Context, b *sink.Batch) error {
-	epoch, err := g.w.owned()
-	if err != nil {
-		return err
-	}
-	if g.broken {
-		return errBroken
-	}
-	if err := g.write(ctx, epoch, b); err != nil {
-		g.broken = true
-		err = g.w.alone(err)
-		g.close()
-		return err
-	}
-	return nil
-}
-
-func (g *stager) write(ctx context.Context, epoch int64, b *sink.Batch) (err error) {
-	if b.First == g.open {
-		return fault.Corrupted("pieces of a transaction out of order: first %v, one open %v", b.First, g.open)
-	}
-	if g.s == nil {
-		if g.s, err = g.w.connect(ctx); err != nil {
-			return err
-		}
-		g.shapes = map[change.Name]*shape{}
-		if err := g.s.choose(ctx); err != nil {
-			return err
-		}
-	}
-	if !g.open {
-		if err := g.do(ctx, "START TRANSACTION", "begin"); err != nil {
-			return err
-		}
-		g.open = true
-	}
-	for i := range b.Targets {
-		t := b.Targets[i].Target
-		sh := g.shapes[t.Name]
-		if sh == nil || sh.target != t {
-			place := change.Name{Schema: "_tailrace", Table: sink.StageOf(g.w.cfg.Pipeline, g.w.qualified(t.Name))}
-			if sh, err = g.w.shapeAt(ctx, g.s, t, place); err != nil {
-				return err
-			}
-			g.shapes[t.Name] = sh
-		}
-		if err := g.target(ctx, sh, &b.Targets[i], false); err != nil {
-			return &targetError{sh, err}
-		}
-	}
-	if b.More {
-		return nil
-	}
-	g.open = false
-	if err := g.w.fence(ctx, g.s, epoch); err != nil {
-		return err
-	}
-	return g.do(ctx, "COMMIT", "commit")
-}
-
-// Close implements sink.Stager.
-func (g *stager) Close(context.Context) { g.close() }
 
 // Unstage implements sink.Resyncs.
 func (w *Writer) Unstage(ctx context.Context) error {

@@ -5,7 +5,6 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"io"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	driver "github.com/go-sql-driver/mysql"
 
 	"tailrace/internal/fault"
+	"tailrace/sink"
 )
 
 // The settings under which values have one spelling and statements one meaning,
@@ -22,7 +22,8 @@ import (
 // begins anew.
 //
 // A week of idleness is longer than any pause between batches should be; the row locks
-// of a session whose client has vanished are freed by whoever takes the pipeline over.
+// of a session whose client has vanished are freed when the pipeline is opened again,
+// here or elsewhere, which ends it.
 const pinned = `SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_BACKSLASH_ESCAPES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION';
 SET SESSION time_zone = '+00:00', autocommit = 1, completion_type = 0, foreign_key_checks = 0, unique_checks = 1, sql_safe_updates = 0,
   sql_select_limit = 18446744073709551615, sql_auto_is_null = 0, wait_timeout = 604800, net_read_timeout = 3600, net_write_timeout = 3600,
@@ -60,35 +61,48 @@ type session struct {
 	conn     sqldriver.Conn
 	server   server
 	id       int64         // of the connection, at the server
+	user     string        // as a GRANT names it
 	dead     bool          // it has failed in a way that ends it
 	patience time.Duration // for one statement; 0: any
+	line     *sink.Line    // its socket
 }
 
 // connect opens a session.
 func (w *Writer) connect(ctx context.Context) (*session, error) {
 	conf := w.conf.Clone()
-	dialer := &net.Dialer{Timeout: conf.Timeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 4}}
-	conf.DialFunc = dialer.DialContext
+	s := &session{patience: sidePatience}
+	conf.DialFunc = s.dialed(sink.Dialer(conf.Timeout))
 	connector, err := driver.NewConnector(conf)
 	if err != nil {
 		return nil, fault.Badly("the destination's dsn is refused by the driver")
 	}
-	conn, err := connector.Connect(ctx)
+	greeted, done := context.WithTimeout(ctx, conf.Timeout) // a server may take the connection and say nothing
+	s.conn, err = connector.Connect(greeted)
+	done()
 	if err != nil {
 		return nil, w.explain(err, "connect to the destination", nil)
 	}
-	s := &session{conn: conn, patience: sidePatience}
-	if err := s.prepare(ctx); err != nil {
+	if err := s.prepare(ctx, sessionLock(w.id, w.sessions.Add(1))); err != nil {
 		s.close()
 		return nil, w.explain(err, "prepare a session of the destination", nil)
 	}
-	s.patience = 0
+	s.patience, s.line.Backend = 0, s.id
+	w.mu.Lock()
+	w.user = s.user
+	w.mu.Unlock()
 	return s, nil
 }
 
-// prepare looks at the server and sets the session's settings.
-func (s *session) prepare(ctx context.Context) error {
-	rows, err := s.query(ctx, "SELECT VERSION(), @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, @@read_only, CONNECTION_ID()")
+// account is the user that the server took the last session's for; "" before the first.
+func (w *Writer) account() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.user
+}
+
+// prepare looks at the server, takes the session's lock and sets its settings.
+func (s *session) prepare(ctx context.Context, lock string) error {
+	rows, err := s.query(ctx, bind("SELECT VERSION(), @@local_infile, @@max_allowed_packet, @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, @@read_only, CONNECTION_ID(), CURRENT_USER(), GET_LOCK(?, 0)", lock))
 	if err != nil {
 		return err
 	}
@@ -107,6 +121,7 @@ func (s *session) prepare(ctx context.Context) error {
 	v.packet = int(num(r[2]))
 	v.durable = str(r[3]) == "1" && (str(r[4]) == "0" || str(r[5]) == "1")
 	s.id = num(r[7])
+	s.user = account(str(r[8]))
 	further := pinnedMySQL
 	if v.mariaDB {
 		further = pinnedMariaDB

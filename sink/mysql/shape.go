@@ -39,6 +39,8 @@ type column struct {
 	bound     bool   // a version's start or end: -infinity is the first instant there is
 	key       bool
 	tracked   bool
+	required  bool // without a value an INSERT is refused
+	at        int  // among the target's
 }
 
 // label names the table for messages.
@@ -138,7 +140,7 @@ func (w *Writer) readRelation(ctx context.Context, s *session, n change.Name) (*
 		r.triggers = append(r.triggers, str(row[2]))
 	}
 	rows, err = about(ctx, s, oursSQL, n)
-	if err != nil && !missingBook(err) {
+	if err != nil && !missingBook(err) && !notPermitted(err) { // Plan says which right is missing
 		return nil, err
 	}
 	r.ours = err == nil && len(rows) > 0
@@ -202,7 +204,7 @@ func (w *Writer) shapeAt(ctx context.Context, s *session, t *scd.Target, name ch
 			return nil, fault.Refuse("add the column, or run tailrace plan to see what the table lacks", "table %s has no column %s", name, c.Name)
 		}
 		col := a.column(c.Name, name, c.Type)
-		col.key, col.tracked = c.Key, c.Tracked
+		col.key, col.tracked, col.at = c.Key, c.Tracked, len(sh.columns)
 		sh.columns = append(sh.columns, col)
 	}
 	further := len(r.columns) - len(t.Columns)
@@ -236,5 +238,5 @@ func (w *Writer) shapeAt(ctx context.Context, s *session, t *scd.Target, name ch
 }
 
 func (a attribute) column(name string, table change.Name, source change.Type) column {
-	return column{plain: name, name: quote(name), table: table.String(), typ: a.typ, source: source, collation: a.collation, generated: a.generated}
+	return column{plain: name, name: quote(name), table: table.String(), typ: a.typ, source: source, collation: a.collation, generated: a.generated, required: a.notNull && !a.filled}
 }

@@ -94,8 +94,8 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 		return errBroken
 	}
 	known := a.s != nil
-	w.stall.begin(a.s)
-	defer w.stall.end()
+	w.stall.Begin(a.s.wire())
+	defer w.stall.End()
 	err = a.run(ctx, epoch, b)
 	if known && b.First && !b.More && stateOf(err) == uniqueViolation {
 		a.close(ctx) // a unique index may have been made since the target was looked at
@@ -223,7 +223,7 @@ func (a *applier) connect(ctx context.Context) error {
 		return err
 	}
 	a.s, a.shapes, a.known = s, map[change.Name]*shape{}, map[change.Name]*knowledge{}
-	a.w.stall.connected(s)
+	a.w.stall.Connected(s.wire())
 	a.w.mayReplicate(ctx, s)
 	return nil
 }

@@ -60,8 +60,8 @@ type Writer struct {
 		place string // ctid; "" if unknown
 	}
 
-	apply applier // used by Apply alone
-	stall stall   // of Apply, as the heartbeat sees it
+	apply applier    // used by Apply alone
+	stall sink.Stall // of Apply, as the heartbeat sees it
 }
 
 var (

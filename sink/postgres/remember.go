@@ -173,8 +173,8 @@ func (w *Writer) reading(ctx context.Context, t *scd.Target, sql string, params 
 	if a.broken {
 		return errBroken
 	}
-	w.stall.begin(a.s)
-	defer w.stall.end()
+	w.stall.Begin(a.s.wire())
+	defer w.stall.End()
 	if a.s == nil {
 		if err := a.connect(ctx); err != nil {
 			return err

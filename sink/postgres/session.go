@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"tailrace/internal/fault"
+	"tailrace/sink"
 )
 
 // pinned are the settings under which values have one spelling and statements
@@ -69,7 +70,7 @@ type session struct {
 	recent   list.List
 	made     int
 
-	line     *line         // its socket
+	line     *sink.Line    // its socket
 	patience time.Duration // for one statement; 0: any
 }
 
@@ -89,6 +90,7 @@ func (w *Writer) connect(ctx context.Context, further string) (*session, error) 
 	if s.conn, err = pgconn.ConnectConfig(ctx, conf); err != nil {
 		return nil, w.explain(ctx, err, "connect to the destination", nil)
 	}
+	s.line.Backend = int64(s.conn.PID())
 	if err := s.admit(ctx); err != nil {
 		s.close(ctx)
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"tailrace/internal/dbtest/faultproxy"
 	"tailrace/internal/fault"
 	"tailrace/scd"
+	"tailrace/sink"
 )
 
 // throughProxy makes the fixture's Writer anew, by way of a proxy.
@@ -102,7 +103,7 @@ func TestBatchOverALostConnectionIsNoticedByTheHeartbeat(t *testing.T) {
 	if err := f.beats(ctx); fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), "counts as dead") {
 		t.Errorf("the heartbeat says %v", err)
 	}
-	if took := time.Since(began); took < lineSilence || took > lineSilence+15*time.Second {
+	if took := time.Since(began); took < sink.LineSilence || took > sink.LineSilence+15*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	cancel()
@@ -121,7 +122,7 @@ func TestBatchThatWaitsForALockIsLeftAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), lineSilence+5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), sink.LineSilence+5*time.Second)
 	defer cancel()
 	applied := make(chan error, 1)
 	go func() { applied <- f.w.Apply(t.Context(), f.batch(target, scd.Round{Upserts: []change.Row{row("1")}})) }()

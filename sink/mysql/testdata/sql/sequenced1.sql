@@ -25,6 +25,12 @@ LOAD DATA LOCAL INFILE 'Reader::name' REPLACE INTO TABLE `shop`.`or``ders` CHARA
 -- delete
 DELETE t FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */)
 
+-- lock
+SELECT COUNT(*) FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */) FOR UPDATE
+
+-- patch
+INSERT INTO `shop`.`or``ders` (`id`, `Total`) VALUES /* list */ ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`)
+
 -- create records
 CREATE TABLE _tailrace.`records_706e5106f7bb2268_or``ders` (
   `key` varbinary(1500) NOT NULL,
@@ -37,7 +43,7 @@ CREATE TABLE _tailrace.`records_706e5106f7bb2268_or``ders` (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 
 -- look up
-SELECT 0, seq, at, body, tombstone, time FROM _tailrace.`records_706e5106f7bb2268_or``ders` FORCE INDEX (identity) WHERE `key` = x'01' UNION ALL SELECT 1, seq, at, body, tombstone, time FROM _tailrace.`records_706e5106f7bb2268_or``ders` FORCE INDEX (identity) WHERE `key` = x'03'
+SELECT q.n, r.seq, r.at, r.body, r.tombstone, r.time FROM (SELECT 0 AS n, x'01' AS k UNION ALL SELECT 1, x'03') AS q STRAIGHT_JOIN _tailrace.`records_706e5106f7bb2268_or``ders` AS r FORCE INDEX (identity) ON r.`key` = q.k
 
 -- below
 (seq < x'00ff' OR seq = x'00ff' AND at <= x'')

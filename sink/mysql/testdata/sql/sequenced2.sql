@@ -39,7 +39,7 @@ CREATE TABLE _tailrace.`records_706e5106f7bb2268_or``ders` (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
 
 -- look up
-SELECT 0, seq, at, body, tombstone, time FROM _tailrace.`records_706e5106f7bb2268_or``ders` FORCE INDEX (identity) WHERE `key` = x'01' AND seq >= x'02' UNION ALL SELECT 0, seq, at, body, tombstone, time FROM _tailrace.`records_706e5106f7bb2268_or``ders` FORCE INDEX (identity) WHERE `key` = x'01' AND seq = (SELECT MAX(seq) FROM _tailrace.`records_706e5106f7bb2268_or``ders` WHERE `key` = x'01' AND seq < x'02') UNION ALL SELECT 1, seq, at, body, tombstone, time FROM _tailrace.`records_706e5106f7bb2268_or``ders` FORCE INDEX (identity) WHERE `key` = x'03' AND seq >= x''
+SELECT q.n, r.seq, r.at, r.body, r.tombstone, r.time FROM (SELECT q.n, q.k, COALESCE((SELECT m.seq FROM _tailrace.`records_706e5106f7bb2268_or``ders` AS m FORCE INDEX (identity) WHERE m.`key` = q.k AND m.seq < q.s ORDER BY m.seq DESC LIMIT 1), q.s) AS b FROM (SELECT 0 AS n, x'01' AS k, x'02' AS s UNION ALL SELECT 1, x'03', x'') AS q LIMIT 2) AS q STRAIGHT_JOIN _tailrace.`records_706e5106f7bb2268_or``ders` AS r FORCE INDEX (identity) ON r.`key` >= q.k AND r.`key` <= q.k AND r.seq >= q.b
 
 -- below
 (seq < x'00ff' OR seq = x'00ff' AND at <= x'')

@@ -26,6 +26,12 @@ LOAD DATA LOCAL INFILE 'Reader::name' REPLACE INTO TABLE `shop`.`or``ders` CHARA
 -- delete
 DELETE t FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE (t.`at`, t.`id`) IN (/* list */)
 
+-- lock
+SELECT COUNT(*) FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE (t.`at`, t.`id`) IN (/* list */) FOR UPDATE
+
+-- patch
+INSERT INTO `shop`.`or``ders` (`at`, `Total`, `id`) VALUES /* list */ ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`)
+
 -- resync
 DELETE t FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE s.`at` IS NULL
 
@@ -34,6 +40,24 @@ UPDATE `shop`.`or``ders` AS t JOIN _tailrace.stage AS s ON t.`at` = s.`at` AND t
 
 -- resync
 INSERT INTO `shop`.`or``ders` (`at`, `Total`, `id`) SELECT s.`at`, s.`Total`, s.`id` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE t.`at` IS NULL
+
+-- notes of a resync
+CREATE TABLE _tailrace.notes (`at` varchar(765) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, `id` bigint NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+
+-- note what differs
+INSERT INTO _tailrace.notes (`at`, `id`) SELECT s.`at`, s.`id` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE t.`at` IS NULL OR (NOT t.`Total` <=> s.`Total`)
+
+-- note what differs
+INSERT INTO _tailrace.notes (`at`, `id`) SELECT t.`at`, t.`id` FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE s.`at` IS NULL
+
+-- resync of what is noted
+DELETE t FROM (SELECT DISTINCT `at`, `id` FROM _tailrace.notes) AS n STRAIGHT_JOIN `shop`.`or``ders` AS t ON t.`at` = n.`at` AND t.`id` = n.`id` LEFT JOIN _tailrace.stage AS s ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE s.`at` IS NULL
+
+-- resync of what is noted
+UPDATE (SELECT DISTINCT `at`, `id` FROM _tailrace.notes) AS n STRAIGHT_JOIN `shop`.`or``ders` AS t ON t.`at` = n.`at` AND t.`id` = n.`id` JOIN _tailrace.stage AS s ON t.`at` = s.`at` AND t.`id` = s.`id` SET t.`Total` = s.`Total` WHERE (NOT t.`Total` <=> s.`Total`)
+
+-- resync of what is noted
+INSERT INTO `shop`.`or``ders` (`at`, `Total`, `id`) SELECT s.`at`, s.`Total`, s.`id` FROM (SELECT DISTINCT `at`, `id` FROM _tailrace.notes) AS n STRAIGHT_JOIN _tailrace.stage AS s ON s.`at` = n.`at` AND s.`id` = n.`id` LEFT JOIN `shop`.`or``ders` AS t ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE t.`at` IS NULL
 
 -- stage of a resync
 CREATE TABLE _tailrace.stage (

@@ -57,6 +57,15 @@ DELETE t FROM /* list */_tailrace.tailrace_before_0 AS r STRAIGHT_JOIN `shop`.`o
 -- restore, whole true
 UPDATE /* list */_tailrace.tailrace_before_0 AS r STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`at` = r.`at` AND t.`id` = r.`id` AND t.`__START_AT` = r.`__START_AT` SET t.`__END_AT` = r.`__END_AT`, t.`Total` = r.`Total`, t.`select` = r.`select`
 
+-- notes of a resync
+CREATE TABLE _tailrace.notes (`at` varchar(762) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, `id` bigint NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+
+-- note what differs
+INSERT INTO _tailrace.notes (`at`, `id`) SELECT s.`at`, s.`id` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`at` = s.`at` AND t.`id` = s.`id` AND t.`__END_AT` IS NULL WHERE t.`at` IS NULL OR (NOT t.`Total` <=> s.`Total` OR NOT CAST(t.`select` AS BINARY) <=> CAST(s.`select` AS BINARY))
+
+-- note what differs
+INSERT INTO _tailrace.notes (`at`, `id`) SELECT t.`at`, t.`id` FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE s.`at` IS NULL AND t.`__END_AT` IS NULL
+
 -- stage of a resync
 CREATE TABLE _tailrace.stage (
   `at` varchar(762) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,

@@ -50,6 +50,15 @@ DELETE t FROM /* list */_tailrace.tailrace_before_0 AS r STRAIGHT_JOIN `shop`.`o
 -- restore, whole true
 UPDATE /* list */_tailrace.tailrace_before_0 AS r STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = r.`id` AND t.`__START_AT` = r.`__START_AT` SET t.`__END_AT` = r.`__END_AT`, t.`Total` = r.`Total`
 
+-- notes of a resync
+CREATE TABLE _tailrace.notes (`id` bigint NOT NULL) ENGINE = InnoDB ROW_FORMAT = DYNAMIC
+
+-- note what differs
+INSERT INTO _tailrace.notes (`id`) SELECT s.`id` FROM _tailrace.stage AS s LEFT JOIN `shop`.`or``ders` AS t ON t.`id` = s.`id` AND t.`__END_AT` IS NULL WHERE t.`id` IS NULL OR (NOT t.`Total` <=> s.`Total`)
+
+-- note what differs
+INSERT INTO _tailrace.notes (`id`) SELECT t.`id` FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`id` = s.`id` WHERE s.`id` IS NULL AND t.`__END_AT` IS NULL
+
 -- stage of a resync
 CREATE TABLE _tailrace.stage (
   `id` bigint NOT NULL,
