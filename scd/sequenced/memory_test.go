@@ -137,6 +137,9 @@ func (m *memory) work(w *sequenced.Work) {
 func (m *memory) round(r *scd.Round) {
 	m.written += r.Size()
 	for _, k := range r.Deletes {
+		if _, there := m.rows[string(k)]; !there && m.target.Bitemporal != nil {
+			m.complain("deleted a row that is not there")
+		}
 		delete(m.rows, string(k))
 	}
 	for _, row := range r.Inserts {
@@ -149,6 +152,9 @@ func (m *memory) round(r *scd.Round) {
 		m.rows[m.key(row)] = m.patched(m.rows[m.key(row)], row)
 	}
 	for _, row := range r.Upserts {
+		if _, there := m.rows[m.key(row)]; !there && m.target.Bitemporal != nil {
+			m.complain("replaced a row that is not there")
+		}
 		m.rows[m.key(row)] = bytes.Clone(row)
 	}
 	for _, e := range r.Ends {
