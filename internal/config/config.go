@@ -6,6 +6,7 @@ package config
 
 import (
 	"encoding"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -99,7 +100,7 @@ type Flow struct {
 	Source             string   `yaml:"source"`
 	Except             []string `yaml:"except"`
 	Target             string   `yaml:"target"`
-	SCDType            int      `yaml:"stored_as_scd_type"`
+	SCDType            SCDType  `yaml:"stored_as_scd_type"`
 	Keys               []string `yaml:"keys"`
 	AppendOnly         bool     `yaml:"append_only"`
 	ColumnList         []string `yaml:"column_list"`
@@ -111,6 +112,7 @@ type Flow struct {
 	Name                string        `yaml:"name"`
 	Once                bool          `yaml:"once"`
 	SequenceBy          Names         `yaml:"sequence_by"`
+	SystemSequenceBy    Names         `yaml:"system_sequence_by"`
 	SequenceScope       string        `yaml:"sequence_scope"`
 	DeleteSequence      Names         `yaml:"delete_sequence"`
 	SourceKind          string        `yaml:"source_kind"`
@@ -124,6 +126,24 @@ type Flow struct {
 	TombstoneRetention  time.Duration `yaml:"tombstone_retention"`
 	LateBeyondRetention string        `yaml:"late_beyond_retention"`
 	OnBadEvent          string        `yaml:"on_bad_event"`
+}
+
+// SCDType is 1, 2 or bitemporal (flow.Bitemporal).
+type SCDType int
+
+// UnmarshalText reads one; 1 and 2 may be texts too.
+func (t *SCDType) UnmarshalText(text []byte) error {
+	switch strings.ToLower(string(text)) {
+	case "1":
+		*t = 1
+	case "2":
+		*t = 2
+	case "bitemporal":
+		*t = flow.Bitemporal
+	default:
+		return errors.New("it is 1, 2 or bitemporal")
+	}
+	return nil
 }
 
 // Names is a list that may be written as one name.
@@ -181,11 +201,11 @@ func (c *Config) Specs() []flow.Spec {
 	for i, f := range c.Flows {
 		files := c.Source.Kind == "files" || c.ofFiles(&f)
 		specs[i] = flow.Spec{
-			Source: f.Source, Files: files, Once: f.Once, Except: f.Except, Target: f.Target, SCDType: f.SCDType, Keys: f.Keys, AppendOnly: f.AppendOnly,
+			Source: f.Source, Files: files, Once: f.Once, Except: f.Except, Target: f.Target, SCDType: int(f.SCDType), Keys: f.Keys, AppendOnly: f.AppendOnly,
 			ColumnList: f.ColumnList, ExceptColumnList: f.ExceptColumnList,
 			TrackHistory: f.TrackHistory, TrackHistoryExcept: f.TrackHistoryExcept, HistoryStart: f.HistoryStart,
 			Sequenced: flow.Sequenced{
-				Name: f.Name, SequenceBy: f.SequenceBy, Feed: f.SourceKind == "feed" || files, SkipChange: f.SkipChangeCommits,
+				Name: f.Name, SequenceBy: f.SequenceBy, SystemSequenceBy: f.SystemSequenceBy, Feed: f.SourceKind == "feed" || files, SkipChange: f.SkipChangeCommits,
 				DeleteWhen: f.ApplyAsDeletes, TruncateWhen: f.ApplyAsTruncates,
 				IgnoreNull: f.IgnoreNull, IgnoreNullList: f.IgnoreNullList, IgnoreNullExcept: f.IgnoreNullExcept, ColumnsToUpdate: f.ColumnsToUpdate,
 				DeleteSequence: f.DeleteSequence, Global: f.SequenceScope == "global",

@@ -117,8 +117,9 @@ func (s *session) redefined(ctx context.Context, b *Bound) error {
 // changes nothing.
 func definition(b *Bound) string {
 	var keys, types, tracked []string
-	for i := range b.Target.Columns {
-		c := &b.Target.Columns[i]
+	t := b.Target.Declared()
+	for i := range t.Columns {
+		c := &t.Columns[i]
 		if c.Key {
 			keys = append(keys, c.Name)
 		} else if only := len(b.Spec.TrackHistory) > 0; only == c.Tracked {
@@ -127,6 +128,9 @@ func definition(b *Bound) string {
 	}
 	for _, t := range b.flow.Types {
 		types = append(types, t.Name)
+	}
+	if t.Kind == scd.Bitemporal {
+		return fmt.Sprintf("bitemporal, keys (%s), sequence (%s), system sequence (%s)", strings.Join(keys, ", "), strings.Join(types, ", "), b.flow.SystemType.Name)
 	}
 	text := fmt.Sprintf("type %d, keys (%s), sequence (%s)", b.Target.Kind, strings.Join(keys, ", "), strings.Join(types, ", "))
 	if b.Target.Kind != scd.Type2 {

@@ -30,10 +30,14 @@ func (s *session) verifyEvents(ctx context.Context, b *Bound) (Comparison, error
 	result := Comparison{Target: c.target.Name, Events: "keys", Checked: "no key stands twice"}
 	o := laneOptions(c.flows)
 	r := review{channel: c, options: o, head: head, rows: o.Partial}
-	if c.target.Kind == scd.Type2 {
+	switch {
+	case c.target.Bitemporal != nil:
+		r.rows = true
+		result.Events, result.Checked = "keys, starts, ends and columns", "no rows of a key overlap on both axes, none is empty"
+	case c.target.Kind == scd.Type2:
 		r.rows = true
 		result.Events, result.Checked = "keys, starts, ends and columns", "the versions of a key do not overlap, none is empty, at most one is open"
-	} else if r.rows {
+	case r.rows:
 		result.Events = "keys and columns"
 	}
 	v := verifier{session: s, b: b, target: s.dst, keyed: true, result: result, expected: r.expected, held: r.held}
