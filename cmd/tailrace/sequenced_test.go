@@ -26,6 +26,7 @@ func TestExamplesPrintTheDocumentedTables(t *testing.T) {
 				"postgres.yaml": {"users_current", "users_history", "users_history_without_moves"},
 				"seeded.yaml":   {"users_current", "users_history"},
 				"truncate.yaml": {"users_current` with the TRUNCATE"},
+				"prices.yaml":   {"prices`:", "prices --as-of 2024-02-15 --known-at 2024-03-01`", "prices --as-of 2024-02-15 --known-at 2024-04-01`"},
 			} {
 				t.Run(config, func(t *testing.T) {
 					work := t.TempDir()
@@ -51,7 +52,7 @@ func TestExamplesPrintTheDocumentedTables(t *testing.T) {
 					for _, table := range tables {
 						want := section(t, string(readme), "`"+table)
 						name, _, _ := strings.Cut(table, "`")
-						if got := trimLines(must(t, "show", "-c", path, name)); got != want {
+						if got := trimLines(must(t, append([]string{"show", "-c", path}, strings.Fields(name)...)...)); got != want {
 							t.Errorf("%s:\n%s\nwant\n%s", table, got, want)
 						}
 					}
