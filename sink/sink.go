@@ -88,8 +88,8 @@ type Writer interface {
 
 	// Invariants checks a type 2 target: intervals not overlapping, none empty, at
 	// most one open version a key. It also checks that no key of a type 1 target
-	// stands twice, and that no rows of a key of a bitemporal target overlap on both axes
-	// (BitemporalInvariants). It returns sentences, one a violated invariant with its count.
+	// stands twice, and that no interval of a bitemporal target is empty. It returns
+	// sentences, one a violated invariant with its count.
 	Invariants(ctx context.Context, t *scd.Target) ([]string, error)
 
 	// Show reads rows as text for printing, ordered by key (and start, of a bitemporal

@@ -47,6 +47,9 @@ func (s *session) verifyEvents(ctx context.Context, b *Bound) (Comparison, error
 		v = verifier{session: s, b: b, target: s.dst, keyed: true, result: result, expected: r.expected, held: r.held}
 		err = v.run(ctx)
 	}
+	if r.overlaps > 0 {
+		v.result.Violations = append(v.result.Violations, fmt.Sprintf("%s: by what is remembered %d rows overlap another of their key on both axes", c.target.Name, r.overlaps))
+	}
 	return v.result, err
 }
 
@@ -63,9 +66,10 @@ type review struct {
 	head    sequenced.Head
 	rows    bool // compare whole rows
 
-	values []change.Value
-	form   []byte
-	bounds [2]change.Value
+	values   []change.Value
+	form     []byte
+	bounds   [2]change.Value
+	overlaps int // of a bitemporal target, by what is remembered
 }
 
 func (r *review) expected(ctx context.Context, fn func(key, row []byte, name func() string) error) error {
@@ -99,6 +103,7 @@ func (r *review) expected(ctx context.Context, fn func(key, row []byte, name fun
 	if err != nil {
 		return fmt.Errorf("read what is remembered: %w", err)
 	}
+	r.overlaps = x.Overlaps()
 	return nil
 }
 

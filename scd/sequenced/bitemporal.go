@@ -383,6 +383,33 @@ func (l *Lane) tellFacts(key []byte, shared int, was, is *belief, r *scd.Round) 
 	return err
 }
 
+// overlaps counts the facts that overlap, when they come to be believed, with another that
+// is. It sees to it apart from what made them: a history in which two rows hold at once is
+// wrong whatever the events were.
+func overlaps(facts []fact, closed []int32) (n int) {
+	var now []int32 // what is believed, by business time
+	find := func(f *fact) (int, bool) {
+		return slices.BinarySearchFunc(now, f.from.seq, func(i int32, seq []byte) int { return bytes.Compare(facts[i].from.seq, seq) })
+	}
+	reaches := func(a, b *fact) bool { return a.to.seq == nil || bytes.Compare(a.to.seq, b.from.seq) > 0 }
+	for i := range facts {
+		f := &facts[i]
+		for len(closed) > 0 && bytes.Compare(facts[closed[0]].till.seq, f.since.seq) <= 0 {
+			if at, found := find(&facts[closed[0]]); found && now[at] == closed[0] {
+				now = slices.Delete(now, at, at+1)
+			}
+			closed = closed[1:]
+		}
+		at, twice := find(f)
+		if twice || at > 0 && reaches(&facts[now[at-1]], f) || at < len(now) && reaches(f, &facts[now[at]]) {
+			n++
+			continue
+		}
+		now = slices.Insert(now, at, int32(i))
+	}
+	return n
+}
+
 // compareFacts orders facts by what tells them apart.
 func compareFacts(a, b fact) int {
 	return cmp.Or(bytes.Compare(a.from.seq, b.from.seq), bytes.Compare(a.since.seq, b.since.seq))

@@ -17,7 +17,13 @@ type Expectation struct {
 	lane *Lane
 	fn   func(Expected) error
 	held []record
+
+	overlaps int
 }
+
+// Overlaps returns how many rows of a bitemporal target overlap another of their key on
+// both axes, of the keys that have ended: none, unless the lane is wrong.
+func (x *Expectation) Overlaps() int { return x.overlaps }
 
 // Expected is a row that a target must hold; valid during the call.
 type Expected struct {
@@ -122,6 +128,7 @@ func (x *Expectation) facts(held []*record) error {
 	if err := b.all(x.lane.witnesses(nil, held)); err != nil {
 		return x.unreadable(err)
 	}
+	x.overlaps += overlaps(b.facts, b.closed)
 	for i := range b.facts {
 		row, err := x.lane.factRow(&b.facts[i])
 		if err != nil {

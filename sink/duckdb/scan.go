@@ -202,7 +202,8 @@ func (w *Writer) invariants(ctx context.Context, c *conn, t *scd.Target) ([]stri
 		}
 	}
 	if t.Bitemporal != nil {
-		checks = append(checks, sink.BitemporalInvariants(s.name, t, quote, func(a sink.Axis, column string) string { return boundsOf(a.Target).value(column) })...)
+		what, sql := sink.BitemporalInvariant(s.name, t, func(a sink.Axis, column string) string { return boundsOf(a.Target).value(quote(column)) })
+		checks = append(checks, [2]string{what, sql})
 	}
 	var out []string
 	for _, check := range checks {

@@ -178,9 +178,8 @@ func (w *Writer) invariants(ctx context.Context, s *session, t *scd.Target) ([]s
 	var found []string
 	checks := invariants(qualifiedName(name), t)
 	if t.Bitemporal != nil {
-		for _, c := range sink.BitemporalInvariants(qualifiedName(name), t, quote, func(a sink.Axis, column string) string { return orderOf(a.Target).values(column)[0] }) {
-			checks = append(checks, invariant{c[0], c[1]})
-		}
+		what, sql := sink.BitemporalInvariant(qualifiedName(name), t, func(a sink.Axis, column string) string { return orderOf(a.Target).values(quote(column))[0] })
+		checks = append(checks, invariant{what, sql})
 	}
 	for _, check := range checks {
 		rows, err := s.query(ctx, check.sql)

@@ -146,9 +146,8 @@ func (w *Writer) invariants(ctx context.Context, s *session, t *scd.Target) ([]s
 	}
 	checks := invariants(qualifiedName(name), t, orders[scd.StartColumn])
 	if t.Bitemporal != nil {
-		for _, c := range sink.BitemporalInvariants(qualifiedName(name), t, quote, func(a sink.Axis, column string) string { return orders[a.Start].value(column) }) {
-			checks = append(checks, invariant{c[0], c[1]})
-		}
+		what, sql := sink.BitemporalInvariant(qualifiedName(name), t, func(a sink.Axis, column string) string { return orders[a.Start].value(quote(column)) })
+		checks = append(checks, invariant{what, sql})
 	}
 	var found []string
 	for _, check := range checks {

@@ -55,7 +55,7 @@ var bitemporalTests = []test{
 		}
 	}},
 
-	{"overlapping and empty rows of a bitemporal target are counted", nil, func(t *testing.T, h Harness) {
+	{"empty rows of a bitemporal target are counted", nil, func(t *testing.T, h Harness) {
 		r := begin(t, h)
 		l := newBitemporalLife(r, "bad", typeInt8, false)
 		row := func(key, start int, end any, since int, till any) change.Row {
@@ -73,10 +73,8 @@ var bitemporalTests = []test{
 			bad  int
 		}{
 			{[]change.Row{row(1, 1, nil, 1, 2), row(1, 1, 2, 2, nil), row(1, 2, nil, 2, nil), row(2, 1, nil, 1, nil)}, 0},
-			{[]change.Row{row(1, 1, nil, 1, nil), row(1, 5, 6, 7, 8)}, 1},
-			{[]change.Row{row(1, 1, 6, 1, 8), row(1, 5, nil, 7, nil), row(1, 6, nil, 1, 2)}, 1},
-			{[]change.Row{row(1, 1, 1, 1, nil), row(2, 2, 3, 4, 3)}, 1},
-			{[]change.Row{row(1, 1, 1, 1, nil), row(1, 1, 3, 2, nil), row(1, 2, 4, 3, 9)}, 2},
+			{[]change.Row{row(1, 1, 1, 1, nil), row(2, 2, 3, 2, nil)}, 1},
+			{[]change.Row{row(1, 1, nil, 4, 3)}, 1},
 		} {
 			write(c.rows...)
 			found, err := r.w.Invariants(r.ctx, l.Target)
