@@ -169,14 +169,12 @@ func (c *channel) take(ctx context.Context, b *sink.Batch, now time.Time) (opera
 			return 0, fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
 		}
 	}
-	if looks := c.lane.Lookups(); len(looks) > 0 {
-		if err := c.memory.Remembered(ctx, c.target, looks, c.lane.Remember); err != nil {
-			return 0, fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
-		}
+	if err := c.remembered(ctx, c.lane.Lookups()); err != nil {
+		return 0, err
 	}
 	work, round, late, counts, err := c.lane.Take()
 	if err != nil {
-		return 0, parkedBy(c.target.Name, fmt.Errorf("decide what %s holds: %w", c.target.Name, err))
+		return 0, c.undecided(err)
 	}
 	c.stats.Sequenced.add(counts)
 	for i := range late {

@@ -25,7 +25,7 @@ func bitemporalHistory(r *rand.Rand) *history {
 	}
 	h.target = declared.Table(scd.Axes{Business: bigint, System: bigint})
 	h.options.Partial = r.IntN(3) == 0
-	keys, values := 1+r.IntN(2), 2+r.IntN(2)
+	keys, values := 1+r.IntN(2)*r.IntN(5), 2+r.IntN(2)
 	business, system := 2+r.IntN(8), 2+r.IntN(8)
 	for n := 2 + r.IntN(12); n > 0; n-- {
 		e := bitemporalEvent(1+r.IntN(keys), r.IntN(business), r.IntN(system), len(h.events))

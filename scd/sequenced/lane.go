@@ -66,6 +66,16 @@ type Lane struct {
 	versions [2][]version
 	known    []witness
 	beliefs  [2]belief
+
+	settled int     // in order: keys that are decided already
+	early   decided // of them
+}
+
+// decided is work so far.
+type decided struct {
+	work  Work
+	round scd.Round
+	aside []Aside
 }
 
 // Options say what a target's lane has to reckon with.
@@ -384,48 +394,20 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Aside, c Counts, err error) 
 	w.Put = make([]Record, 0, len(l.events)+1)
 	switch l.target.Kind {
 	case scd.Bitemporal:
+		if l.settled > 0 {
+			w, r, aside = l.early.work, l.early.round, l.early.aside
+		}
 	case scd.Type2:
 		r.Ends, r.Begins = make([]scd.VersionEnd, 0, len(l.nodes)), make([]scd.Version, 0, len(l.events))
 	default:
 		w.Remove, r.Upserts = make([]RecordID, 0, len(l.found)), make([]change.Row, 0, len(l.nodes))
 	}
-	for _, k := range l.byKey() {
-		d := &l.nodes[k.node]
-		l.some, l.held = l.some[:0], l.held[:0]
-		for i := d.events; i > 0; i = l.events[i-1].before {
-			l.some = append(l.some, &l.events[i-1])
-		}
-		for i := d.found; i > 0; i = l.found[i-1].before {
-			l.held = append(l.held, &l.found[i-1])
-		}
-		var marks []*record
-		if len(l.follows) > 0 {
-			if marks, err = l.arrange(d, &aside); err != nil {
-				return Work{}, scd.Round{}, nil, Counts{}, err
-			}
-		}
-		if len(l.some) > 1 {
-			slices.SortFunc(l.some, func(a, b *event) int { return a.Place.Compare(b.Place) })
-		}
-		if len(l.held) > 1 {
-			slices.SortFunc(l.held, func(a, b *record) int { return a.place().Compare(b.place()) })
-		}
-		events, held := l.admit(l.some, l.held, &aside)
-		if len(l.follows) > 0 {
-			l.summon(d, events, held, marks, &w)
-		}
-		switch l.target.Kind {
-		case scd.Bitemporal:
-			err = l.foldBitemporal(d, events, held, &w, &r)
-		case scd.Type2:
-			err = l.fold2(d, events, held, &w, &r)
-		default:
-			err = l.fold1(d, events, held, &w, &r)
-		}
-		if err != nil {
+	for _, k := range l.byKey()[l.settled:] {
+		if err = l.decide(&l.nodes[k.node], &w, &r, &aside); err != nil {
 			return Work{}, scd.Round{}, nil, Counts{}, err
 		}
 	}
+	l.settled, l.early = 0, decided{}
 	if l.define != nil {
 		w.Put = append(w.Put, Record{Key: definition.Key, Seq: definition.Seq, At: definition.At, Body: l.define})
 		l.define = nil
@@ -439,6 +421,55 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Aside, c Counts, err error) 
 	clear(l.found)
 	l.nodes, l.events, l.found, l.order = l.nodes[:0], l.events[:0], l.found[:0], l.order[:0]
 	return w, r, aside, c, nil
+}
+
+// decide folds one key.
+func (l *Lane) decide(d *node, w *Work, r *scd.Round, aside *[]Aside) (err error) {
+	l.some, l.held = l.some[:0], l.held[:0]
+	for i := d.events; i > 0; i = l.events[i-1].before {
+		l.some = append(l.some, &l.events[i-1])
+	}
+	for i := d.found; i > 0; i = l.found[i-1].before {
+		l.held = append(l.held, &l.found[i-1])
+	}
+	var marks []*record
+	if len(l.follows) > 0 {
+		if marks, err = l.arrange(d, aside); err != nil {
+			return err
+		}
+	}
+	if len(l.some) > 1 {
+		slices.SortFunc(l.some, func(a, b *event) int { return a.Place.Compare(b.Place) })
+	}
+	if len(l.held) > 1 {
+		slices.SortFunc(l.held, func(a, b *record) int { return a.place().Compare(b.place()) })
+	}
+	events, held := l.admit(l.some, l.held, aside)
+	if len(l.follows) > 0 {
+		l.summon(d, events, held, marks, w)
+	}
+	switch l.target.Kind {
+	case scd.Bitemporal:
+		return l.foldBitemporal(d, events, held, w, r)
+	case scd.Type2:
+		return l.fold2(d, events, held, w, r)
+	}
+	return l.fold1(d, events, held, w, r)
+}
+
+// Settle decides the next so many keys of Lookups, whose records have been remembered,
+// ahead of Take, and lets go of what is remembered. So not all that is remembered of a
+// batch's keys has to be held at once. It is for bitemporal targets.
+func (l *Lane) Settle(keys int) error {
+	for _, k := range l.byKey()[l.settled : l.settled+keys] {
+		if err := l.decide(&l.nodes[k.node], &l.early.work, &l.early.round, &l.early.aside); err != nil {
+			return err
+		}
+	}
+	l.settled += keys
+	clear(l.found)
+	l.found = l.found[:0]
+	return nil
 }
 
 // admit leaves out what cannot matter: redelivered events, what lies below the

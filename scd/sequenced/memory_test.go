@@ -71,7 +71,12 @@ func (m *memory) apply(l *sequenced.Lane, events []sequenced.Event, truncates []
 			}
 		}
 	}
-	for _, look := range l.Lookups() {
+	for i, look := range l.Lookups() {
+		if i > 0 && m.target.Bitemporal != nil && i%2 == 0 { // in portions
+			if err := l.Settle(2); err != nil {
+				return sequenced.Counts{}, err
+			}
+		}
 		all := m.sorted(string(look.Key))
 		from := 0
 		if look.Seq != nil {
