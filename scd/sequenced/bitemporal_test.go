@@ -307,3 +307,50 @@ func BenchmarkBitemporalKey(b *testing.B) {
 		})
 	}
 }
+
+func TestExplainBitemporal(t *testing.T) {
+	h := bitemporalHistory(rand.New(rand.NewPCG(1, 1)))
+	m := newMemory(h.target)
+	l := sequenced.New(h.target, sequenced.Options{}, sequenced.Head{})
+	write := func(line, business, system int, delete bool, value int) {
+		t.Helper()
+		e := bitemporalEvent(1, business, system, line)
+		if e.Delete = delete; !delete {
+			e.Row = append(change.Row(nil), e.Key...)
+			for range len(h.target.Columns) - 5 {
+				e.Row = e.Row.Append(integer(value))
+			}
+		}
+		if _, err := m.apply(l, []sequenced.Event{e}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(0, 10, 100, false, 1)
+	write(1, 30, 200, false, 2)
+	write(2, 20, 300, false, 1)
+	write(3, 20, 400, false, 3)
+	write(4, 40, 400, true, 0)
+	write(5, 5, 150, true, 0)
+	key := string(bitemporalEvent(1, 0, 0, 0).Key)
+	x, err := sequenced.Explain(h.target, sequenced.Options{}, []change.Type{bigint}, l.Head(), m.sorted(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := "rule: " + x.Rule
+	for _, e := range x.Events {
+		got += fmt.Sprintf("\n%s %s %v: %s", e.Sequence, e.System, e.Delete, e.Led)
+	}
+	const want = `rule: 3 of its 5 rows are still believed (__SYSTEM_END_AT is NULL); none of them is open
+10 100 false: believed from then on: [10, open)
+5 150 true: changes nothing that is believed; an event that comes late may need it
+30 200 false: believed no longer: [10, open); instead: [10, 30), [30, open)
+20 300 false: changes nothing that is believed; an event that comes late may need it
+20 400 false: the next event became known at the same system time: nobody saw what was between them
+40 400 true: believed no longer: [10, 30), [30, open); instead: [10, 20), [20, 30), [30, 40)`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if x, err = sequenced.Explain(h.target, sequenced.Options{}, []change.Type{bigint}, l.Head(), nil); err != nil || !strings.Contains(x.Rule, "nothing is remembered") {
+		t.Errorf("of no events: %+v, %v", x, err)
+	}
+}
