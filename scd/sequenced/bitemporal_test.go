@@ -340,7 +340,7 @@ func TestExplainBitemporal(t *testing.T) {
 	for _, e := range x.Events {
 		got += fmt.Sprintf("\n%s %s %v: %s", e.Sequence, e.System, e.Delete, e.Led)
 	}
-	const want = `rule: 3 of its 5 rows are still believed (__SYSTEM_END_AT is NULL); none of them is open
+	const want = `rule: 3 of its 6 rows are still believed (__SYSTEM_END_AT is NULL); none of them is open
 10 100 false: believed from then on: [10, open)
 5 150 true: changes nothing that is believed; an event that comes late may need it
 30 200 false: believed no longer: [10, open); instead: [10, 30), [30, open)
