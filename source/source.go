@@ -139,6 +139,38 @@ type CopyRequest struct {
 	// Part, if not nil, asks for the rows in these buckets alone, of a source that is a
 	// Summer. KeyColumns choose the bucket; without any the whole row does.
 	Part *rowsum.Part
+	// Query, if not empty, asks for the rows of this query in place of a table's, of a
+	// source that is a Querier. Table then only describes its columns, as DescribeQuery did,
+	// and Columns are some of them. Text, without Range, Keys, Part and StartAt. The order of
+	// the rows is the server's, whatever the query says. Rows that were written before an
+	// error count for nothing: that a table the query reads was emptied meanwhile is found
+	// at its end.
+	Query string
+}
+
+// Versions is a set of files each of which holds a whole table at a version.
+type Versions interface {
+	// List returns the files that are there, in no order.
+	List(ctx context.Context) ([]VersionFile, error)
+	// Describe returns the columns of a file, as a table without name and number.
+	Describe(ctx context.Context, f VersionFile) (*change.Table, error)
+	// Read hands on every row of a file, in the columns of t, as texts. row is valid during
+	// the call only.
+	Read(ctx context.Context, f VersionFile, t *change.Table, fn func(row change.Row) error) error
+}
+
+// VersionFile is one of them.
+type VersionFile struct {
+	Path     string    // relative to the set's folder, with slashes
+	Version  string    // as its path spells it; never empty
+	Size     int64     // bytes
+	Modified time.Time // Read refuses a file that is another by now; the zero time: it takes what it finds
+}
+
+// Lister is a Source of files that can say which are there.
+type Lister interface {
+	// There lists the paths of a relation's files, as change.File has them.
+	There(ctx context.Context, relation change.Name) ([]string, error)
 }
 
 // Summer is a Snapshot that can reduce a table to sums of row hashes where it lies.

@@ -28,6 +28,7 @@ const (
 	kindSnapshot   = "snapshot"
 	kindResync     = "resync"
 	kindVerify     = "verify"
+	kindRefresh    = "refresh"
 )
 
 // queriesAtOnce is how many statements of people run beside the batches: each may take
@@ -36,7 +37,7 @@ const queriesAtOnce = 2
 
 // attend answers those who ask the daemon, while a session lasts.
 func (e *environment) attend(ctx context.Context, dst sink.Writer, hold *pipeline.Hold) error {
-	kinds := []control.Kind{resyncKind(hold), verifyKind(hold)}
+	kinds := []control.Kind{resyncKind(hold), verifyKind(hold), refreshKind(hold)}
 	if pauses, ok := dst.(sink.Pauses); ok {
 		kinds = append(kinds, pauseKinds(dst, pauses, hold)...)
 	}

@@ -88,6 +88,18 @@ func (e *environment) openFiles(context.Context) (source.Source, error) {
 	return files.New(c)
 }
 
+// fromFiles reports whether there is a source of files: beside a log, or in its place.
+func (e *environment) fromFiles() bool { return len(e.Relations) > 0 || e.Source.Kind == "files" }
+
+// openVersions opens the files of a snapshot flow.
+func (e *environment) openVersions(s *flow.Snapshot) (source.Versions, error) {
+	set := &files.SnapshotSet{Root: filepath.Dir(e.path), Path: s.Path, Format: s.Format, Header: s.Header, Delimiter: s.Delimiter, Null: s.Null}
+	for _, c := range s.Columns {
+		set.Columns = append(set.Columns, files.DeclaredColumn(c))
+	}
+	return set, set.Validate()
+}
+
 // sources are what a configuration's changes come from: a log, files, or both.
 type sources struct {
 	log, files source.Source // either may be nil
@@ -95,7 +107,7 @@ type sources struct {
 }
 
 func (e *environment) openSources(ctx context.Context) (s sources, err error) {
-	if len(e.Relations) > 0 {
+	if e.fromFiles() {
 		if s.files, err = e.openFiles(ctx); err != nil {
 			return s, fmt.Errorf("open the relations of files: %w", err)
 		}
@@ -170,9 +182,10 @@ func (e *environment) pipeline(progress *progress) (pipeline.Config, error) {
 	if e.Source.Kind != "files" {
 		c.OpenSource = e.openLog
 	}
-	if len(e.Relations) > 0 {
+	if e.fromFiles() {
 		c.OpenFiles = e.openFiles
 	}
+	c.OpenVersions, c.SpoolDir = e.openVersions, e.Source.SpoolDir
 	return c, nil
 }
 
@@ -183,7 +196,11 @@ func (e *environment) bind(ctx context.Context, src sources, known pipeline.Know
 	if err != nil {
 		return nil, nil, err
 	}
-	return pipeline.Bind(e.Specs(), relations, e.sourceSchema(), e.defaultSchema(), known)
+	shots, err := pipeline.Shots(ctx, e.Specs(), src.main, relations, e.sourceSchema(), e.openVersions)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pipeline.Bind(e.Specs(), relations, shots, e.sourceSchema(), e.defaultSchema(), known)
 }
 
 // untilSignal returns a context that ends at the first SIGTERM or SIGINT: finish

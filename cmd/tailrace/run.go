@@ -22,6 +22,7 @@ import (
 func (a *app) runCommand() *cobra.Command {
 	var mode pipeline.Mode
 	var wait time.Duration
+	var share float64
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Copy what is missing, then follow the source until stopped",
@@ -30,10 +31,19 @@ then applies every change as it is committed. SIGTERM finishes the running batch
 and leaves; a second signal leaves at once. It can be killed at any moment and
 started again.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.pipelineRun(cmd, mode, wait, nil) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("max-delete-share") {
+				if share < 0 || share > 1 {
+					return fault.Badly("--max-delete-share is a part between 0 and 1, not %v", share)
+				}
+				mode.DeleteShare = &share
+			}
+			return a.pipelineRun(cmd, mode, wait, nil)
+		},
 	}
 	c.Flags().BoolVar(&mode.Once, "once", false, "catch up to the source's position at the start, then exit: 0, or 1 if a table is parked")
 	c.Flags().BoolVar(&mode.Overwrite, "overwrite", false, "start over: copy everything again, replacing rows that targets hold")
+	c.Flags().Float64Var(&share, "max-delete-share", -1, "the part of a target's rows that a snapshot may delete in this run, in place of snapshot.max_delete_share; 1: all")
 	c.Flags().DurationVar(&wait, "wait-owner", 0, "wait this long for an owner on another host to become stale")
 	return a.configured(c)
 }

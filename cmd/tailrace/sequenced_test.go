@@ -22,11 +22,14 @@ func TestExamplesPrintTheDocumentedTables(t *testing.T) {
 	for _, d := range destinations(t, server) {
 		t.Run(d.kind, func(t *testing.T) {
 			for config, tables := range map[string][]string{
-				"files.yaml":    {"users_current", "users_history", "users_history_without_moves"},
-				"postgres.yaml": {"users_current", "users_history", "users_history_without_moves"},
-				"seeded.yaml":   {"users_current", "users_history"},
-				"truncate.yaml": {"users_current` with the TRUNCATE"},
-				"prices.yaml":   {"prices`:", "prices --as-of 2024-02-15 --known-at 2024-03-01`", "prices --as-of 2024-02-15 --known-at 2024-04-01`"},
+				"files.yaml":     {"users_current", "users_history", "users_history_without_moves"},
+				"postgres.yaml":  {"users_current", "users_history", "users_history_without_moves"},
+				"seeded.yaml":    {"users_current", "users_history"},
+				"truncate.yaml":  {"users_current` with the TRUNCATE"},
+				"periodic.yaml":  {"users_now", "users_past"},
+				"snapshots.yaml": {"users_versioned"},
+				"merged.yaml":    {"users_merged"},
+				"prices.yaml":    {"prices`:", "prices --as-of 2024-02-15 --known-at 2024-03-01`", "prices --as-of 2024-02-15 --known-at 2024-04-01`"},
 			} {
 				t.Run(config, func(t *testing.T) {
 					work := t.TempDir()
@@ -34,13 +37,16 @@ func TestExamplesPrintTheDocumentedTables(t *testing.T) {
 						t.Fatal(err)
 					}
 					source := server.Database(t)
-					for _, file := range []string{"users_cdf.sql", "users_live.sql"} {
-						sql, err := os.ReadFile(filepath.Join(folder, file))
-						if err != nil {
-							t.Fatal(err)
+					execute := func(files ...string) {
+						for _, file := range files {
+							sql, err := os.ReadFile(filepath.Join(folder, file))
+							if err != nil {
+								t.Fatal(err)
+							}
+							server.Exec(t, source, string(sql))
 						}
-						server.Exec(t, source, string(sql))
 					}
+					execute("users_cdf.sql", "users_live.sql", "periodic.sql")
 					t.Setenv("SOURCE_DSN", source)
 					path := filepath.Join(work, config)
 					dest := freshDestination(t, server, d.kind)
@@ -48,6 +54,9 @@ func TestExamplesPrintTheDocumentedTables(t *testing.T) {
 					rewrite(t, path, regexp.MustCompile(`(?m)^pipeline: .*`), "pipeline: "+uniqueName("p"))
 					for range 2 { // the second run finds nothing new
 						must(t, "run", "--once", "-c", path)
+						if config == "periodic.yaml" {
+							execute("periodic_later.sql")
+						}
 					}
 					for _, table := range tables {
 						want := section(t, string(readme), "`"+table)

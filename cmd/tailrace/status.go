@@ -32,9 +32,10 @@ type status struct {
 	Continuity  string           `json:"continuity"` // whole | lost | unknown
 	Why         string           `json:"why,omitempty"`
 	Tables      []tableStatus    `json:"tables"`
-	Flows       []flowStatus     `json:"flows"`      // of targets with sequence_by
-	Files       []filesStatus    `json:"files"`      // relations of files that were taken from
-	Sequenced   []memoryStatus   `json:"sequenced"`  // targets of flows with sequence_by
+	Flows       []flowStatus     `json:"flows"`     // of targets with sequence_by
+	Files       []filesStatus    `json:"files"`     // relations of files that were taken from
+	Sequenced   []memoryStatus   `json:"sequenced"` // targets of flows with sequence_by
+	Snapshots   []snapshotStatus `json:"snapshots"`
 	Quarantine  map[string]int64 `json:"quarantine"` // events set aside and not resolved, by flow
 	Gaps        []gapStatus      `json:"gaps"`       // of histories: what was crossed in one step
 	Problems    []string         `json:"problems"`   // what makes --check exit 1
@@ -170,7 +171,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
-	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Quarantine: map[string]int64{}, Gaps: []gapStatus{}, Problems: []string{}}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Snapshots: []snapshotStatus{}, Quarantine: map[string]int64{}, Gaps: []gapStatus{}, Problems: []string{}}
 	switch mark.Phase {
 	case checkpoint.None:
 		st.Phase = "not started"
@@ -240,6 +241,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 			return nil, err
 		}
 		for _, m := range memories {
+			st.snapshot(&m)
 			st.Sequenced = append(st.Sequenced, memoryStatus{Target: m.Target.String(), Remembered: m.Records, Tombstones: m.Tombstones, Estimated: m.Estimated, Truncated: m.Truncated, Horizon: m.Horizon,
 				Counts: counts{Late: m.Counts.Late, Ties: m.Counts.Ties, Duplicates: m.Counts.Duplicates, Truncated: m.Counts.Truncated, Forgotten: m.Counts.Forgotten, Unknown: m.Counts.Unknown, Resurrected: m.Counts.Beyond}})
 		}
@@ -319,7 +321,7 @@ func (e *environment) sourceState(ctx context.Context) (state source.State, boun
 	if state, err = src.main.State(ctx); err != nil {
 		return state, nil, err
 	}
-	if slices.ContainsFunc(e.Specs(), func(f flow.Spec) bool { return f.Sequenced.Is() }) {
+	if slices.ContainsFunc(e.Specs(), func(f flow.Spec) bool { return f.ByEvents() }) {
 		bound, _, err = e.bind(ctx, src, anything)
 		if err != nil {
 			e.log.Debug("the flows do not match the source", "error", err.Error())
@@ -418,6 +420,7 @@ func (a *app) printStatus(st *status) {
 		}
 		w.Flush()
 	}
+	a.printSnapshots(st.Snapshots)
 	if len(st.Gaps) > 0 {
 		fmt.Fprintln(a.out)
 		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)

@@ -126,6 +126,31 @@ type Flow struct {
 	TombstoneRetention  time.Duration `yaml:"tombstone_retention"`
 	LateBeyondRetention string        `yaml:"late_beyond_retention"`
 	OnBadEvent          string        `yaml:"on_bad_event"`
+
+	Snapshot *Snapshot `yaml:"snapshot"`
+}
+
+// Snapshot makes a flow one of whole snapshots.
+type Snapshot struct {
+	Relation       string          `yaml:"relation"`
+	Query          string          `yaml:"query"`
+	Path           string          `yaml:"path"`
+	Format         string          `yaml:"format"`
+	Columns        Columns         `yaml:"columns"`
+	Header         *bool           `yaml:"header"`
+	Delimiter      string          `yaml:"delimiter"`
+	Null           string          `yaml:"null"`
+	Version        SnapshotVersion `yaml:"version"`
+	VersionType    string          `yaml:"version_type"`
+	Every          time.Duration   `yaml:"every"`
+	Cron           string          `yaml:"cron"`
+	MaxDeleteShare *float64        `yaml:"max_delete_share"`
+}
+
+// SnapshotVersion is written as a word, or as {query: "..."}.
+type SnapshotVersion struct {
+	Kind  string `yaml:"-"`
+	Query string `yaml:"query"`
 }
 
 // SCDType is 1, 2 or bitemporal (flow.Bitemporal).
@@ -199,7 +224,7 @@ func (c *Config) ofFiles(f *Flow) bool {
 func (c *Config) Specs() []flow.Spec {
 	specs := make([]flow.Spec, len(c.Flows))
 	for i, f := range c.Flows {
-		files := c.Source.Kind == "files" || c.ofFiles(&f)
+		files := f.Snapshot == nil && (c.Source.Kind == "files" || c.ofFiles(&f))
 		specs[i] = flow.Spec{
 			Source: f.Source, Files: files, Once: f.Once, Except: f.Except, Target: f.Target, SCDType: int(f.SCDType), Keys: f.Keys, AppendOnly: f.AppendOnly,
 			ColumnList: f.ColumnList, ExceptColumnList: f.ExceptColumnList,
@@ -212,6 +237,10 @@ func (c *Config) Specs() []flow.Spec {
 				TombstoneRetention: f.TombstoneRetention, QuarantineBeyond: f.LateBeyondRetention == "quarantine", FailOnBad: f.OnBadEvent == "fail",
 			},
 		}
+		specs[i].Snapshot = f.Snapshot.spec()
+		if specs[i].Snapshot != nil && f.Source == "" {
+			specs[i].Source = specs[i].Snapshot.What()
+		}
 		if specs[i].Sequenced.TombstoneRetention == 0 {
 			specs[i].Sequenced.TombstoneRetention = 48 * time.Hour
 		}
@@ -223,6 +252,27 @@ func (c *Config) Specs() []flow.Spec {
 		}
 	}
 	return specs
+}
+
+func (s *Snapshot) spec() *flow.Snapshot {
+	if s == nil {
+		return nil
+	}
+	out := &flow.Snapshot{
+		Relation: s.Relation, Query: s.Query, Path: s.Path, Format: s.Format, Header: s.Header, Delimiter: s.Delimiter, Null: s.Null,
+		VersionType: s.VersionType, Version: flow.VersionKind(s.Version.Kind), VersionQuery: s.Version.Query,
+		Every: s.Every, Cron: s.Cron, MaxDeleteShare: flow.DefaultDeleteShare,
+	}
+	if s.Version.Query != "" {
+		out.Version = flow.ByQuery
+	}
+	if s.MaxDeleteShare != nil {
+		out.MaxDeleteShare = *s.MaxDeleteShare
+	}
+	for _, c := range s.Columns {
+		out.Columns = append(out.Columns, flow.Column(c))
+	}
+	return out
 }
 
 // Validate checks everything that needs no database.
@@ -245,7 +295,9 @@ func (c *Config) Validate() error {
 		return bad("source.server_id and source.zero_dates belong to source.kind mysql")
 	case c.Source.ZeroDates != "error" && c.Source.ZeroDates != "null" && c.Source.ZeroDates != "text":
 		return bad("source.zero_dates is error, null or text, not %q", c.Source.ZeroDates)
-	case c.Source.Kind == "files" && len(c.Relations) == 0:
+	case c.Source.Kind == "files" && slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil && f.Snapshot.Path == "" }):
+		return bad("a snapshot by relation or query needs a database as source; with source.kind files it has a path")
+	case c.Source.Kind == "files" && len(c.Relations) == 0 && !slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil }):
 		return bad("source.kind files needs `relations`: each a name with a path, such as `users_cdf: {path: \"feed/*.jsonl\", format: jsonl}`")
 	case !slices.Contains([]string{"duckdb", "postgres", "mysql"}, c.Destination.Kind):
 		return bad("destination.kind %q is not known; it is duckdb, postgres or mysql", c.Destination.Kind)
@@ -297,6 +349,8 @@ func (c *Config) Validate() error {
 		before, again := once[f.Source]
 		once[f.Source] = f.Once
 		switch {
+		case f.Snapshot != nil && f.Source != "":
+			return bad("flow %q: source and snapshot exclude each other: snapshot says what is read", f.Source)
 		case again && before != f.Once && c.ofFiles(&f):
 			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", f.Source)
 		case c.Source.Kind == "mysql" && !c.ofFiles(&f) && (slices.Contains(f.SequenceBy, "_lsn") || slices.Contains(f.DeleteSequence, "_lsn")):

@@ -51,7 +51,7 @@ func Parse(name string, text []byte) (*Config, error) {
 	}
 	// Names of relations and of their columns keep their case and order, which a map
 	// would lose.
-	relations := takeRelations(root)
+	relations, snapshotColumns := takeRelations(root), takeSnapshotColumns(root)
 	raw := map[string]any{}
 	if err := root.Decode(&raw); err != nil {
 		return nil, fault.Badly("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -65,12 +65,15 @@ func Parse(name string, text []byte) (*Config, error) {
 		return nil, fault.Badly("%s: %v", name, err)
 	}
 	c := Default()
-	hook := mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc(), numberToBytes, oneName)
+	hook := mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc(), numberToBytes, oneName, oneWord)
 	err := v.Unmarshal(&c, func(d *mapstructure.DecoderConfig) { d.TagName = "yaml"; d.DecodeHook = hook })
 	if err != nil {
 		return nil, fault.Badly("%s: %s", name, describe(err))
 	}
 	c.Relations = relations
+	for i, columns := range snapshotColumns {
+		c.Flows[i].Snapshot.Columns = columns
+	}
 	if err := c.Validate(); err != nil {
 		var fe *fault.Error
 		if errors.As(err, &fe) {
@@ -109,9 +112,7 @@ func takeRelations(root *yaml.Node) (out Relations) {
 					header := value.Value == "true"
 					r.Header = &header
 				case "columns":
-					for c := 0; c+1 < len(value.Content); c += 2 {
-						r.Columns = append(r.Columns, Column{Name: value.Content[c].Value, Type: value.Content[c+1].Value})
-					}
+					r.Columns = columnsOf(value)
 				}
 			}
 			out = append(out, r)
@@ -120,6 +121,56 @@ func takeRelations(root *yaml.Node) (out Relations) {
 		return out
 	}
 	return nil
+}
+
+// columnsOf reads declared columns in their order, with the case of their names.
+func columnsOf(n *yaml.Node) (out Columns) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		out = append(out, Column{Name: n.Content[i].Value, Type: n.Content[i+1].Value})
+	}
+	return out
+}
+
+// takeSnapshotColumns reads the columns of snapshot files, by flow, and takes them out of
+// the document likewise.
+func takeSnapshotColumns(root *yaml.Node) map[int]Columns {
+	out := map[int]Columns{}
+	flows := valueOf(root, "flows")
+	if flows == nil {
+		return out
+	}
+	for i, f := range flows.Content {
+		snapshot := valueOf(f, "snapshot")
+		if snapshot == nil || snapshot.Kind != yaml.MappingNode {
+			continue
+		}
+		for j := 0; j+1 < len(snapshot.Content); j += 2 {
+			if snapshot.Content[j].Value == "columns" {
+				out[i] = columnsOf(snapshot.Content[j+1])
+				snapshot.Content = append(snapshot.Content[:j], snapshot.Content[j+2:]...)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// valueOf is the value of a key of a mapping; nil if it has none.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// oneWord lets a version be written as a word.
+func oneWord(from, to reflect.Type, data any) (any, error) {
+	if kind, ok := data.(string); ok && to == reflect.TypeFor[SnapshotVersion]() {
+		return SnapshotVersion{Kind: kind}, nil
+	}
+	return data, nil
 }
 
 // oneName lets a list of names be written as one name.
@@ -159,7 +210,7 @@ func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
 		return path
 	}
 	switch {
-	case t == reflect.TypeFor[Names]() && n.Kind == yaml.ScalarNode:
+	case (t == reflect.TypeFor[Names]() || t == reflect.TypeFor[SnapshotVersion]()) && n.Kind == yaml.ScalarNode:
 		return nil
 	case t == reflect.TypeFor[SCDType]() && n.Kind == yaml.ScalarNode:
 		var is SCDType

@@ -35,6 +35,7 @@ type Spec struct {
 	HistoryStart string
 
 	Sequenced Sequenced
+	Snapshot  *Snapshot // of whole snapshots; Source says then what is read, for messages
 }
 
 // Sequenced is what makes a flow a sequenced one: its events are ordered by columns
@@ -129,7 +130,7 @@ const (
 )
 
 // IsPattern reports whether the flow names many relations.
-func (s *Spec) IsPattern() bool { return strings.ContainsAny(s.Source, "*?") }
+func (s *Spec) IsPattern() bool { return s.Snapshot == nil && strings.ContainsAny(s.Source, "*?") }
 
 // Validate checks what can be known without a database. Errors are Usage errors
 // that name the flow.
@@ -156,6 +157,12 @@ func (s *Spec) Validate() error {
 		return bad("a pattern needs a target template with {table}, e.g. \"{schema}_{table}\", or no target")
 	case s.HistoryStart != HistoryStartSnapshot && s.HistoryStart != HistoryStartInfinity:
 		return bad("history_start is %q or %q, not %q", HistoryStartSnapshot, HistoryStartInfinity, s.HistoryStart)
+	}
+	if s.Snapshot != nil {
+		if s.SCDType == Bitemporal {
+			return bad("a bitemporal target takes events that say when they became known: snapshots go into stored_as_scd_type: 1 or 2")
+		}
+		return s.validateSnapshot(bad)
 	}
 	if s.Sequenced.Is() {
 		switch {
@@ -184,7 +191,7 @@ func (s *Spec) Validate() error {
 // flows of files take them. Names are compared as the database stores them, case
 // included.
 func (s *Spec) Matches(n change.Name) bool {
-	if s.Files != (n.Schema == "") || !match(s.Source, n) {
+	if s.Snapshot != nil || s.Files != (n.Schema == "") || !match(s.Source, n) {
 		return false
 	}
 	return !slices.ContainsFunc(s.Except, func(p string) bool { return match(p, n) })

@@ -110,6 +110,7 @@ func TestValidateNamesWhatDoesNotGoWithABitemporalTarget(t *testing.T) {
 		{func(s *flow.Spec) { s.TrackHistoryExcept = []string{"a"} }, "tracks every column"},
 		{func(s *flow.Spec) { s.Sequenced.Global, s.Sequenced.QuarantineBeyond = true, true }, "no delete is forgotten"},
 		{func(s *flow.Spec) { s.AppendOnly = true }, "append_only"},
+		{func(s *flow.Spec) { s.Snapshot = &flow.Snapshot{} }, "snapshots go into"},
 		{func(s *flow.Spec) { s.Source = "public.*" }, "pattern"},
 	} {
 		s := spec("public.t")

@@ -23,7 +23,7 @@ type Bound struct {
 	Notes    []string // what this target will not see
 	Warnings []string // what may not be meant
 
-	flow  *sequenced.Flow // of a sequenced flow
+	flow  *sequenced.Flow // of a sequenced flow, or one of snapshots
 	order int             // in which it was declared, among the flows into its target
 	// second: another flow before it writes the same (sequenced) target, which is
 	// planned, copied and remembered once.
@@ -42,20 +42,34 @@ type Known func(spec *flow.Spec, target change.Name) bool
 // is a finding where a pattern took it and an error where it was named by itself,
 // unless its target is known from before: then it is Blocked and does not keep the
 // others from going on.
-func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, defaultSchema string, known Known) ([]Bound, []sink.Finding, error) {
+// What snapshot flows read is in shots, by their places among the flows; one that is not
+// in it has nothing to read yet.
+func Bind(flows []flow.Spec, relations []source.Relation, shots map[int]Shot, sourceDefault, defaultSchema string, known Known) ([]Bound, []sink.Finding, error) {
 	var bound []Bound
 	var findings []sink.Finding
 	taken := map[change.Name]change.Name{}
 	for i := range flows {
 		spec := &flows[i]
-		found := false
-		for j := range relations {
-			rel := &relations[j]
-			if !spec.Matches(rel.Table.Name) {
+		found := spec.Snapshot != nil
+		candidates := relations
+		if spec.Snapshot != nil {
+			candidates = shots[i].relation()
+		}
+		for j := range candidates {
+			rel := &candidates[j]
+			if spec.Snapshot == nil && !spec.Matches(rel.Table.Name) {
 				continue
 			}
 			found = true
-			b, finding, err := bindOne(spec, orderOf(flows[:i], spec.TargetFor(rel.Table.Name, sourceDefault, defaultSchema), sourceDefault, defaultSchema), rel, sourceDefault, defaultSchema, known)
+			order := orderOf(flows[:i], spec.TargetFor(rel.Table.Name, sourceDefault, defaultSchema), sourceDefault, defaultSchema)
+			var b Bound
+			var finding *sink.Finding
+			var err error
+			if spec.Snapshot != nil {
+				b, err = bindShot(spec, order, rel, shots[i], sourceDefault, defaultSchema)
+			} else {
+				b, finding, err = bindOne(spec, order, rel, sourceDefault, defaultSchema, known)
+			}
 			if err != nil {
 				return nil, nil, err
 			}
@@ -79,7 +93,10 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 						}
 					}
 				}
-				b.Target, b.second = bound[first].Target, true
+				if err := b.join(bound[first].Target); err != nil {
+					return nil, nil, err
+				}
+				b.second = true
 				bound = append(bound, b)
 				continue
 			}
@@ -117,11 +134,7 @@ func Bind(flows []flow.Spec, relations []source.Relation, sourceDefault, default
 // It is part of every event's place, so flows into other targets do not count.
 func orderOf(before []flow.Spec, target change.Name, sourceDefault, defaultSchema string) (n int) {
 	for i := range before {
-		schema, table := flow.SplitName(before[i].Source)
-		if schema == "" {
-			schema = sourceDefault
-		}
-		if before[i].Sequenced.Is() && before[i].TargetFor(change.Name{Schema: schema, Table: table}, sourceDefault, defaultSchema) == target {
+		if before[i].ByEvents() && before[i].TargetFor(specRelation(&before[i], sourceDefault), sourceDefault, defaultSchema) == target {
 			n++
 		}
 	}
@@ -289,7 +302,7 @@ func Followed(bound []Bound) []source.Followed {
 	var out []source.Followed
 	at := map[uint32]int{}
 	for i := range bound {
-		if bound[i].Spec.Once || bound[i].Spec.Files {
+		if bound[i].Spec.Once || !bound[i].Spec.FromLog() {
 			continue
 		}
 		t := bound[i].Relation.Table

@@ -115,6 +115,7 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 	for _, t := range s.mark.Tables {
 		switch {
 		case slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Target.Name == t.Target }):
+		case s.awaitsShot(t.Target): // its files are gone, or not there yet
 		case s.wanted(t.Source):
 			if t.Phase != checkpoint.Parked {
 				parked = append(parked, s.parked(t, fmt.Sprintf("the source has no table %s any more", t.Source), "make it again, or leave it out of the pattern with except"))
@@ -211,7 +212,7 @@ func (s *session) hydrateMissing(ctx context.Context) error {
 // copied reports whether rows of the log's source go into the target of b, which is the
 // first flow into it.
 func (s *session) copied(b *Bound) bool {
-	return slices.ContainsFunc(s.bound, func(o Bound) bool { return o.Target.Name == b.Target.Name && !o.Spec.Files })
+	return slices.ContainsFunc(s.bound, func(o Bound) bool { return o.Target.Name == b.Target.Name && o.Spec.FromLog() })
 }
 
 // filesAgain lists the relations whose files have to be taken again, because targets
@@ -284,9 +285,9 @@ func (s *session) fill(ctx context.Context) error {
 	if err := unblocked(bound); err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(bound, func(b Bound) bool { return b.Spec.Files }); i >= 0 {
-		return fault.Refuse("name the targets of tables with --table; `tailrace run --once` takes what files there are",
-			"target %s is made of files, which are followed and not copied", bound[i].Target.Name)
+	if i := slices.IndexFunc(bound, func(b Bound) bool { return !b.Spec.FromLog() }); i >= 0 {
+		return fault.Refuse("name the targets of tables with --table; `tailrace run --once` takes files and snapshots",
+			"target %s is made of files or snapshots, which are followed and not copied", bound[i].Target.Name)
 	}
 	if err := s.fit(ctx, bound, s.mode.Overwrite || *s.filling); err != nil {
 		return err

@@ -194,6 +194,9 @@ type Memory struct {
 	Counts    sequenced.Counts // since its first copy began
 	Truncated string           // the highest truncate's sequence; empty: none
 	Horizon   string           // the highest sequence of a forgotten delete; empty: none
+
+	Base   sequenced.Base   // the newest snapshot that was applied
+	Failed sequenced.Failed // why a later one was not
 }
 
 // Memories reads what is remembered of the sequenced targets among tables. bound may
@@ -202,6 +205,9 @@ func Memories(ctx context.Context, m sink.Memory, flows []flow.Spec, sourceSchem
 	var out []Memory
 	for _, st := range tables {
 		i := slices.IndexFunc(flows, func(f flow.Spec) bool {
+			if f.Snapshot != nil {
+				return f.TargetFor(specRelation(&f, sourceSchema), sourceSchema, defaultSchema) == st.Target
+			}
 			return f.Sequenced.Is() && f.Matches(st.Source) && f.TargetFor(st.Source, sourceSchema, defaultSchema) == st.Target
 		})
 		if i < 0 {
@@ -219,6 +225,9 @@ func Memories(ctx context.Context, m sink.Memory, flows []flow.Spec, sourceSchem
 		}
 		if err == nil {
 			r.Counts, err = m.Counted(ctx, t)
+		}
+		if err == nil {
+			_, r.Base, r.Failed, err = aboutTarget(ctx, m, t)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read what is remembered of %s: %w", st.Target, err)

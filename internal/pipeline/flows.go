@@ -63,7 +63,7 @@ func (s *session) copiedID(b *Bound) uint32 {
 // knows of no flows, an earlier version wrote it, with what it knew: the one source
 // table, or that there were several.
 func (s *session) isNew(spec *flow.Spec, target change.Name) bool {
-	if !spec.Sequenced.Is() {
+	if !spec.ByEvents() {
 		return false
 	}
 	have := s.flowsOf(target)
@@ -84,7 +84,7 @@ func (s *session) moved(b *Bound) bool {
 	st := s.flowState(b)
 	known := st.Phase == checkpoint.Live || st.Phase == checkpoint.Copying
 	another := st.Source != b.Relation.Table.Name && st.ID != b.Relation.Table.ID
-	return b.flow != nil && !b.Spec.Files && known && another && (b.Spec.Sequenced.Feed || b.Spec.Once || st.ID == 0)
+	return b.flow != nil && b.Spec.FromLog() && known && another && (b.Spec.Sequenced.Feed || b.Spec.Once || st.ID == 0)
 }
 
 // number gives flows the numbers that they had, and new ones numbers behind those.
@@ -111,7 +111,7 @@ func (s *session) number() {
 // stateOf makes the state of a flow.
 func stateOf(b *Bound, phase checkpoint.Phase, since change.Position) checkpoint.Flow {
 	f := checkpoint.Flow{Target: b.Target.Name, Name: b.name(), Order: uint16(b.order), Source: b.Relation.Table.Name, Phase: phase}
-	if !b.Spec.Files {
+	if b.Spec.FromLog() {
 		f.ID, f.Since = b.Relation.Table.ID, since
 	}
 	return f
@@ -180,10 +180,10 @@ func (s *session) arrivals() (*arrival, error) {
 			if err := s.welcome(b, left, a); err != nil {
 				return nil, err
 			}
-		case st.Phase == checkpoint.Copying && !b.Spec.Files:
+		case st.Phase == checkpoint.Copying && b.Spec.FromLog():
 			a.since[b] = st.Since // of the first copy
 		default:
-			if st.Phase == checkpoint.None || b.Spec.Files && st.Source != b.Relation.Table.Name {
+			if st.Phase == checkpoint.None || !b.Spec.FromLog() && st.Source != b.Relation.Table.Name {
 				a.states = append(a.states, stateOf(b, checkpoint.Live, s.state(target).Since))
 			}
 			continue
@@ -197,7 +197,7 @@ func (s *session) arrivals() (*arrival, error) {
 func (s *session) leaving() (left []checkpoint.Flow) {
 	for _, f := range s.mark.Flows {
 		declared := slices.ContainsFunc(s.Flows, func(spec flow.Spec) bool {
-			if !spec.Sequenced.Is() || spec.IsPattern() {
+			if !spec.ByEvents() || spec.IsPattern() {
 				return false
 			}
 			target := spec.TargetFor(specRelation(&spec, s.SourceSchema), s.SourceSchema, s.DefaultSchema)
@@ -212,6 +212,9 @@ func (s *session) leaving() (left []checkpoint.Flow) {
 
 // specRelation is the relation of a flow that is no pattern.
 func specRelation(spec *flow.Spec, sourceDefault string) change.Name {
+	if spec.Snapshot != nil {
+		return spec.Snapshot.Name(sourceDefault)
+	}
 	schema, table := flow.SplitName(spec.Source)
 	if schema == "" && !spec.Files {
 		schema = sourceDefault
@@ -226,7 +229,7 @@ func (s *session) welcome(b *Bound, left []checkpoint.Flow, a *arrival) error {
 	relation := b.Relation.Table.Name
 	missed := ""
 	for _, f := range append(slices.Clip(left), s.flowState(b)) {
-		if f.Target != b.Target.Name || f.Source != relation || b.Spec.Files {
+		if f.Target != b.Target.Name || f.Source != relation || !b.Spec.FromLog() {
 			continue
 		}
 		if f.Phase == checkpoint.Left {
@@ -249,7 +252,7 @@ func (s *session) welcome(b *Bound, left []checkpoint.Flow, a *arrival) error {
 
 // needsCopy reports whether rows of the log's source are to be copied.
 func (a *arrival) needsCopy() bool {
-	return slices.ContainsFunc(a.flows, func(b *Bound) bool { return !b.Spec.Files })
+	return slices.ContainsFunc(a.flows, func(b *Bound) bool { return b.Spec.FromLog() })
 }
 
 // admit copies the relations of new flows into their targets, whose other flows are not
@@ -257,7 +260,7 @@ func (a *arrival) needsCopy() bool {
 func (s *session) admit(ctx context.Context, a *arrival, snap source.Snapshot) error {
 	states := slices.Clone(a.states)
 	for _, b := range a.flows {
-		if b.Spec.Files {
+		if !b.Spec.FromLog() {
 			states = append(states, stateOf(b, checkpoint.Live, change.Position{}))
 			continue
 		}
@@ -276,7 +279,7 @@ func (s *session) admit(ctx context.Context, a *arrival, snap source.Snapshot) e
 		if err := s.resolveOf(ctx, b); err != nil {
 			return err
 		}
-		if b.Spec.Files {
+		if !b.Spec.FromLog() {
 			continue
 		}
 		began := time.Now()

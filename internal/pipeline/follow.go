@@ -148,7 +148,7 @@ func (s *session) follow(stop, work context.Context, until stretch) error {
 		case checkpoint.Parked, checkpoint.Creating, checkpoint.Copying: // a copy beside the stream reads its changes
 			continue
 		}
-		if !b.Spec.Once || b.Spec.Files {
+		if b.Spec.Snapshot == nil && (!b.Spec.Once || b.Spec.Files) {
 			key := s.origin(b).relation(b.Relation.Table.ID)
 			f.routes[key] = append(f.routes[key], r)
 		}

@@ -100,7 +100,7 @@ func (s *session) walks(stop, work context.Context) error {
 		if s.halfway {
 			return errAnew // its first pieces are taken back with the session
 		}
-		s.mode.Overwrite, s.mode.Tables = false, nil // that is done
+		s.mode.Overwrite, s.mode.Tables, s.again = len(s.again) > 0, s.again, nil // the rest is done
 	}
 }
 

@@ -47,7 +47,7 @@ func (s *session) channelOf(target change.Name) (*channel, error) {
 	for i := range s.bound {
 		if b := &s.bound[i]; b.flow != nil && b.Target.Name == target {
 			c.flows = append(c.flows, b)
-			c.besideOnly = c.besideOnly && (s.origin(b) == fromBeside || b.Spec.Once && !s.keepless)
+			c.besideOnly = c.besideOnly && (s.origin(b) == fromBeside || b.Spec.Snapshot != nil || b.Spec.Once && !s.keepless)
 			c.retain = max(c.retain, b.Spec.Sequenced.TombstoneRetention)
 		}
 	}
@@ -67,7 +67,9 @@ func (c *channel) recall(ctx context.Context) error {
 	}
 	c.lane = sequenced.New(c.target, laneOptions(c.flows), head)
 	want := definition(c.flows[0])
-	switch have, err := c.defined(ctx); {
+	have, base, _, err := c.defined(ctx)
+	c.lane.SetBase(base)
+	switch {
 	case err != nil:
 		return err
 	case have == "":
@@ -78,19 +80,35 @@ func (c *channel) recall(ctx context.Context) error {
 	return nil
 }
 
-// defined reads the definition that the target was built by; empty: none yet.
-func (c *channel) defined(ctx context.Context) (have string, err error) {
-	err = c.memory.Remembered(ctx, c.target, []sequenced.Lookup{sequenced.DefinitionLookup()}, func(r sequenced.Record) error {
-		have = string(r.Body)
-		return nil
+// defined reads the definition that the target was built by (empty: none yet), the newest
+// snapshot that it was compared with, and why a later one was not applied.
+func (c *channel) defined(ctx context.Context) (have string, base sequenced.Base, failed sequenced.Failed, err error) {
+	return aboutTarget(ctx, c.memory, c.target)
+}
+
+func aboutTarget(ctx context.Context, memory sink.Memory, t *scd.Target) (have string, base sequenced.Base, failed sequenced.Failed, err error) {
+	err = memory.Remembered(ctx, t, []sequenced.Lookup{sequenced.DefinitionLookup()}, func(r sequenced.Record) error {
+		a, err := sequenced.AboutTarget(&r)
+		have += a.Definition
+		if !a.Base.IsZero() {
+			base = a.Base
+		}
+		if a.Failed.Reason != "" {
+			failed = a.Failed
+		}
+		return err
 	})
 	if err != nil {
-		return "", fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
+		err = fmt.Errorf("read what is remembered of %s: %w", t.Name, err)
 	}
-	return have, nil
+	return have, base, failed, err
 }
 
 func (c *channel) refuse(have, want string) error {
+	if before, _, history := strings.Cut(have, ", tracked "); history && strings.HasPrefix(want, before+", tracked ") {
+		return fault.Refuse(fmt.Sprintf("put the definition back; or decide the history anew: `tailrace refresh --flow %s --rebuild-history`", flowName(c.flows[0].Spec, c.target)),
+			"flow %s: history %s was built as %q; the flow says %q now", flowName(c.flows[0].Spec, c.target), c.target.Name, have, want)
+	}
 	return fault.Refuse("put the definition back; or build the target anew with `tailrace run --overwrite`",
 		"flow %s: target %s was built as %q, and what is remembered of it makes sense only so; the flow says %q now", flowName(c.flows[0].Spec, c.target), c.target.Name, have, want)
 }
@@ -105,7 +123,7 @@ func (s *session) redefined(ctx context.Context, b *Bound) error {
 	if err != nil {
 		return err
 	}
-	have, err := c.defined(ctx)
+	have, _, _, err := c.defined(ctx)
 	if want := definition(c.flows[0]); err == nil && have != "" && have != want {
 		return c.refuse(have, want)
 	}
@@ -264,8 +282,8 @@ func (s *session) loadSequenced(ctx context.Context, first *Bound, snap source.S
 	}
 	began, rows := time.Now(), int64(0)
 	for _, b := range c.flows {
-		if b.Spec.Files {
-			continue // they are followed from the first one
+		if !b.Spec.FromLog() {
+			continue // files are followed from the first one, snapshots are taken
 		}
 		n, err := s.copyEvents(ctx, c, b, snap)
 		if err != nil {

@@ -34,8 +34,9 @@ type Config struct {
 	OpenSource    func(context.Context) (source.Source, error)
 	OpenFiles     func(context.Context) (source.Source, error)
 	OpenSink      func(context.Context) (sink.Writer, error)
-	SourceSchema  string // the source's default schema, mapped to DefaultSchema
-	DefaultSchema string // the destination's
+	OpenVersions  func(*flow.Snapshot) (source.Versions, error) // the files of a snapshot flow
+	SourceSchema  string                                        // the source's default schema, mapped to DefaultSchema
+	DefaultSchema string                                        // the destination's
 	Owner         checkpoint.Owner
 
 	Workers    int           // tables, or parts of large ones, copied at once
@@ -48,6 +49,7 @@ type Config struct {
 	DrainMax   time.Duration // for finishing a batch on shutdown
 	RetryMax   time.Duration // how long transient faults are retried since it last worked
 	Retention  Retention     // what the source may keep for us
+	SpoolDir   string        // where a snapshot is kept while it is compared; empty: the system's folder
 	Beginning  Beginning     // of a pipeline without a mark
 	WaitOwner  time.Duration // how long to wait for an owner on another host to become stale
 
@@ -70,6 +72,9 @@ type Mode struct {
 	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
 	Tables    []string // CopyOnly: copy these targets again although they are there
 
+	Flow        string   // Once: snapshots are taken only for the target of this flow; empty: for all
+	DeleteShare *float64 // in place of each snapshot flow's own MaxDeleteShare; nil: none
+
 	// Of a beginning without a copy: Asked, it was asked for by a flag and not by
 	// hydrate.mode; Until, the end of the backup, zero: now; Begun is told what came of it.
 	Asked bool
@@ -82,6 +87,9 @@ type Mode struct {
 
 	// errand is carried out after the copy, in place of following.
 	errand func(stop, work context.Context, s *session) error
+
+	// refreshed is called at the end of a run that was to bring one flow up to date.
+	refreshed func(s *session) error
 
 	// instead runs in place of copying and following, with the pipeline owned and the
 	// flows bound (quarantine retry). stop ends it gracefully, work at once.
@@ -101,9 +109,11 @@ type session struct {
 	rested        bool       // it was paused: what could not be reached meanwhile is no outage
 	progressed    bool
 	hold          *Hold
-	halfway       bool     // follow ended with a source transaction half written (pieces)
-	broken        error    // what ended the stream during an errand: the session ends with it
-	copies        copies   // beside the stream
+	halfway       bool   // follow ended with a source transaction half written (pieces)
+	broken        error  // what ended the stream during an errand: the session ends with it
+	copies        copies // beside the stream
+	shots         shots
+	again         []string // targets that the next walk makes anew
 	meeting       *meeting // of such a copy's own stream: where it stops
 
 	src    source.Source // the log; of a pipeline without one, the files
@@ -115,7 +125,7 @@ type session struct {
 	keepless bool          // src are the files
 	taken    []change.File // those that are known
 
-	markMu sync.Mutex // guards mark: the copy's workers and the loop write it
+	markMu sync.Mutex // guards mark and bound: the copy's workers and the loop write them
 	mark   checkpoint.Mark
 }
 
@@ -206,6 +216,9 @@ func (s *session) walk(stop, work context.Context) error {
 	if err := s.survey(work); err != nil {
 		return err
 	}
+	if len(s.bound) == 0 {
+		return s.awaitShot(stop, work)
+	}
 	if s.mode.instead != nil {
 		s.reached = time.Now()
 		return s.mode.instead(stop, work, s)
@@ -289,6 +302,10 @@ func (s *session) walk(stop, work context.Context) error {
 	if ran, err := s.errands(stop, work); ran || err != nil {
 		return cmp.Or(err, stop.Err(), errPaused)
 	}
+	if err := s.shoot(stop, work); err != nil {
+		return err
+	}
+	s.shots.copied()
 	var until change.Position
 	if s.mode.Once && !s.keepless {
 		if until, err = s.src.Head(work); err != nil {
@@ -303,7 +320,10 @@ func (s *session) walk(stop, work context.Context) error {
 	if read.Err() != nil && stop.Err() == nil {
 		return errPaused
 	}
-	return nil
+	if s.mode.refreshed != nil && s.shots.missed == nil && stop.Err() == nil {
+		return s.mode.refreshed(s)
+	}
+	return s.shots.missed
 }
 
 // followToSnapshot stops the mark exactly at a snapshot's position.
@@ -350,7 +370,7 @@ func (s *session) setAside(ctx context.Context, state source.State) error {
 		case !s.knows(b.Target.Name) || s.asked(b) || st.Phase == checkpoint.Parked:
 		case s.isNew(b.Spec, b.Target.Name) || s.moved(b): // nothing of it was to be sent yet
 		case b.Spec.Once: // nothing of it is followed
-		case b.Spec.Files && b.Blocked == nil: // files are known by themselves
+		case !b.Spec.FromLog() && b.Blocked == nil: // files are known by themselves, and snapshots whole
 		case b.Blocked != nil:
 			parked = append(parked, s.parked(st, b.Blocked.What, b.Blocked.Remedy))
 		case s.copiedID(b) != id && s.copiedID(b) != 0:
@@ -427,7 +447,14 @@ func (s *session) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bound, findings, err := Bind(s.Flows, relations, s.SourceSchema, s.DefaultSchema, func(spec *flow.Spec, target change.Name) bool {
+	shots, err := Shots(ctx, s.Flows, s.src, relations, s.SourceSchema, s.OpenVersions)
+	if err != nil {
+		return err
+	}
+	if err := s.keepLayouts(ctx, shots); err != nil {
+		return err
+	}
+	bound, findings, err := Bind(s.Flows, relations, shots, s.SourceSchema, s.DefaultSchema, func(spec *flow.Spec, target change.Name) bool {
 		return s.knows(target) && !s.isNew(spec, target)
 	})
 	if err != nil {
@@ -439,10 +466,12 @@ func (s *session) survey(ctx context.Context) error {
 		}
 		s.warnOnce(f.What, "remedy", f.Remedy)
 	}
-	if len(bound) == 0 {
+	if len(bound) == 0 && !slices.ContainsFunc(s.Flows, func(f flow.Spec) bool { return f.Snapshot != nil }) {
 		return fault.Refuse("create tables, or correct the flows", "no flow matches a table of the source")
 	}
+	s.markMu.Lock()
 	s.bound, s.binary = bound, BinaryForm(bound, s.dst)
+	s.markMu.Unlock()
 	s.number()
 	if err := s.count(ctx); err != nil {
 		return err

@@ -122,6 +122,7 @@ func Run(ctx context.Context, c Config, m Mode) error {
 	said := map[string]bool{}
 	for {
 		s := &session{Config: c, mode: m, filling: &filling, toPark: &toPark, said: said, level: o.level(), hold: newHold()}
+		s.shots.kicks = make(chan kick)
 		s.mode.Overwrite = overwrite
 		s.overwriteDone = func() { overwrite = false }
 		err := s.run(ctx)

@@ -199,6 +199,9 @@ func laneOptions(flows []*Bound) sequenced.Options {
 	o := sequenced.Options{Merge: make([]bool, len(target.Columns))}
 	for _, b := range flows {
 		q := &b.Spec.Sequenced
+		if b.Spec.Snapshot != nil {
+			continue // whole rows
+		}
 		// A table's replica identity may change at any time, so what is remembered does not
 		// depend on it.
 		o.Partial = o.Partial || q.Partial() || !q.Feed && large(target)
@@ -238,6 +241,9 @@ func sequencedTarget(t *scd.Target, f *sequenced.Flow) *scd.Target {
 
 // agree checks that two flows may share a target (rule R88).
 func agree(a, b *Bound) error {
+	if a.Spec.Snapshot != nil || b.Spec.Snapshot != nil {
+		return merges(a, b)
+	}
 	sameColumns := slices.EqualFunc(a.Target.Columns, b.Target.Columns, func(x, y scd.Column) bool {
 		return x.Name == y.Name && x.Type.Kind == y.Type.Kind && x.Key == y.Key && x.Tracked == y.Tracked
 	})

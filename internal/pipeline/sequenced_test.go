@@ -31,7 +31,7 @@ func TestDefinitionsOfSequencedFlows(t *testing.T) {
 				return nil, err
 			}
 		}
-		b, _, err := Bind(specs, relations, "public", "main", func(*flow.Spec, change.Name) bool { return false })
+		b, _, err := Bind(specs, relations, nil, "public", "main", func(*flow.Spec, change.Name) bool { return false })
 		return b, err
 	}
 	for _, c := range []struct {

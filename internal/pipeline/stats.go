@@ -17,6 +17,7 @@ type Stats struct {
 	Received, Applied, Confirmed Gauge
 	Transactions                 atomic.Int64
 	Changes                      atomic.Int64 // row-level changes applied, before folding
+	Shots                        atomic.Int64 // snapshots of snapshot flows applied
 	Operations                   atomic.Int64 // row-level operations written, after folding
 	Batches                      atomic.Int64
 	Retries                      atomic.Int64

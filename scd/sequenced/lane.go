@@ -40,8 +40,10 @@ type Lane struct {
 	beyond  bool // quarantine events below the horizon instead of applying them
 
 	head     Head
+	base     Base
 	truncate Place  // the highest of this batch
 	define   []byte // to be remembered with the next work
+	compared *Base  // likewise
 
 	index  map[string]int32
 	nodes  []node
@@ -98,7 +100,7 @@ type Counts struct {
 	Duplicates int // delivered before: nothing to do
 	Late       int // not the newest of their key when they arrived
 	Ties       int // an equal sequence on another event of the key; decided by place in the source
-	Truncated  int // below the truncate number
+	Truncated  int // below the truncate number, or below the newest snapshot
 	Beyond     int // of an unknown key, below the horizon: possibly resurrected, or set aside
 	Unknown    int // DELETEs of rows of which nothing is remembered any more: nothing to do
 	Forgotten  int // remembered deletes that were forgotten; the destination counts them
@@ -246,6 +248,10 @@ func (l *Lane) node(key []byte) int32 {
 // Truncate takes a truncate event (type 1 only, rules R23-R26).
 func (l *Lane) Truncate(p Place) {
 	l.counts.Events++
+	if l.base.covers(p) {
+		l.counts.Truncated++
+		return
+	}
 	if l.truncate.Before(p) {
 		l.truncate = p
 	}
@@ -409,8 +415,13 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Aside, c Counts, err error) 
 	}
 	l.settled, l.early = 0, decided{}
 	if l.define != nil {
-		w.Put = append(w.Put, Record{Key: definition.Key, Seq: definition.Seq, At: definition.At, Body: l.define})
+		w.Put = append(w.Put, definitionRecord(string(l.define)))
 		l.define = nil
+	}
+	if l.compared != nil {
+		w.Put = append(w.Put, l.compared.record())
+		w.Remove = append(w.Remove, Failed{}.id())
+		l.base, l.compared = *l.compared, nil
 	}
 	w.Head = l.head
 	c, w.Counts = l.counts, l.counts
@@ -491,7 +502,7 @@ func (l *Lane) admit(events []*event, held []*record, aside *[]Aside) ([]*event,
 			l.counts.Duplicates++
 			continue
 		}
-		if e.Place.Compare(l.head.Truncated) <= 0 && !l.head.Truncated.IsZero() {
+		if e.Place.Compare(l.head.Truncated) <= 0 && !l.head.Truncated.IsZero() || l.base.covers(e.Place) {
 			l.counts.Truncated++
 			continue
 		}

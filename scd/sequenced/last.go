@@ -142,7 +142,9 @@ func (l *Lane) place(aside *[]Aside) error {
 			base = newest.Seq
 		case last >= 0 && len(l.spots[last].seq) > 0:
 			base = l.spots[last].seq
-		case last < 0 && (len(l.head.Horizon) > 0 || !l.head.Truncated.IsZero()):
+		case last < 0 && l.shotLast():
+			base = l.newestHeld().Seq // the row that went came with a snapshot
+		case last < 0 && (len(l.head.Horizon) > 0 || !l.head.Truncated.IsZero() || !l.base.IsZero()):
 			// What is forgotten shows no row any more.
 			e.gone = true
 			l.counts.Unknown++

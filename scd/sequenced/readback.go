@@ -17,6 +17,7 @@ import (
 // Spot is a place in the source for people: what AppendLog or AppendFile wrote.
 type Spot struct {
 	Path   string          // of a file; empty: a log's
+	Shot   bool            // a snapshot's; the rest means nothing then
 	Line   uint64          // or row of the file; ordinal in the log's transaction, row of the copy
 	Log    change.Position // where the transaction's commit begins; of a copied row the copy's position
 	Copied bool
@@ -32,6 +33,8 @@ func ReadAt(at []byte) (s Spot, err error) {
 	}
 	kind, at := at[0], at[1:]
 	switch {
+	case kind == fromSnapshot && len(at) == 0:
+		s.Shot = true
 	case kind == fromFile && len(at) > 10 && at[len(at)-11] == 0:
 		n := len(at) - 11
 		s = Spot{Path: string(at[:n]), Line: binary.BigEndian.Uint64(at[n+1:]), Flow: binary.BigEndian.Uint16(at[n+9:])}
@@ -48,6 +51,8 @@ func ReadAt(at []byte) (s Spot, err error) {
 
 func (s Spot) String() string {
 	switch {
+	case s.Shot:
+		return "snapshot"
 	case s.Path != "":
 		return fmt.Sprintf("%s, line %d", s.Path, s.Line)
 	case s.Copied:

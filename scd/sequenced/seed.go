@@ -43,7 +43,7 @@ func (s *Seed) place(n uint64) []byte { return AppendLog(nil, s.at, true, n, s.f
 
 // Define is the record of the target's definition.
 func (s *Seed) Define(text string) Record {
-	return Record{Key: definition.Key, Seq: definition.Seq, At: definition.At, Body: []byte(text)}
+	return definitionRecord(text)
 }
 
 // Row is the record of a row, given as its columns' texts in the target's order. It

@@ -106,7 +106,10 @@ func explain(rel *relation, f found, err error) error {
 	var content unreadableContent
 	var moved changing
 	var known *fault.Error
-	where := fmt.Sprintf("relation %s, file %s", rel.Name, f.path)
+	where := "file " + f.path
+	if rel.Name != "" { // files of snapshots are of no relation
+		where = fmt.Sprintf("relation %s, %s", rel.Name, where)
+	}
 	switch {
 	case errors.As(err, &fl):
 		remedy := fl.remedy

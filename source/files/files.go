@@ -140,42 +140,49 @@ func newRelation(root string, r Relation) (*relation, error) {
 	if rel.glob, err = newGlob(root, r.Path); err != nil {
 		return bad("path", "%v", err)
 	}
-	switch r.Format {
-	case JSONLines, CSV, Parquet:
-	case "":
-		return bad("format", "is missing; it is jsonl, csv or parquet")
-	default:
-		return bad("format", "%q is none of jsonl, csv, parquet", r.Format)
+	if key, err := rel.options(); err != nil {
+		return bad(key, "%v", err)
 	}
 	switch r.Order {
 	case "", ByPath, ByTime:
 	default:
 		return bad("order", "%q is neither path nor time", r.Order)
 	}
-	if r.Format != CSV {
-		for key, set := range map[string]bool{"header": r.Header != nil, "delimiter": r.Delimiter != "", "null": r.Null != ""} {
-			if set {
-				return bad(key, "belongs to format csv; the format is %s", r.Format)
-			}
-		}
-	}
-	if r.Header != nil {
-		rel.header = *r.Header
-	}
-	if r.Delimiter != "" {
-		d := r.Delimiter
-		if len(d) != 1 || d[0] >= 0x80 || d[0] < ' ' && d[0] != '\t' || d[0] == '"' {
-			return bad("delimiter", "%q is not one ASCII character other than a quote", d)
-		}
-		rel.delimiter = d[0]
-	}
-	if strings.ContainsAny(r.Null, "\"\r\n\x00") || strings.IndexByte(r.Null, rel.delimiter) >= 0 {
-		return bad("null", "%q can be no unquoted field", r.Null)
-	}
 	if err := rel.declare(); err != nil {
 		return bad("columns", "%v", err)
 	}
 	return rel, nil
+}
+
+// options reads how the files are written; key names the one that is wrong.
+func (rel *relation) options() (key string, err error) {
+	switch rel.Format {
+	case JSONLines, CSV, Parquet:
+	case "":
+		return "format", errors.New("is missing; it is jsonl, csv or parquet")
+	default:
+		return "format", fmt.Errorf("%q is none of jsonl, csv, parquet", rel.Format)
+	}
+	if rel.Format != CSV {
+		for key, set := range map[string]bool{"header": rel.Header != nil, "delimiter": rel.Delimiter != "", "null": rel.Null != ""} {
+			if set {
+				return key, fmt.Errorf("belongs to format csv; the format is %s", rel.Format)
+			}
+		}
+	}
+	if rel.Header != nil {
+		rel.header = *rel.Header
+	}
+	if d := rel.Delimiter; d != "" {
+		if len(d) != 1 || d[0] >= 0x80 || d[0] < ' ' && d[0] != '\t' || d[0] == '"' {
+			return "delimiter", fmt.Errorf("%q is not one ASCII character other than a quote", d)
+		}
+		rel.delimiter = d[0]
+	}
+	if strings.ContainsAny(rel.Null, "\"\r\n\x00") || strings.IndexByte(rel.Null, rel.delimiter) >= 0 {
+		return "null", fmt.Errorf("%q can be no unquoted field", rel.Null)
+	}
+	return "", nil
 }
 
 // declare reads the declared columns, if there are any.
@@ -315,3 +322,20 @@ func (snapshot) Copy(_ context.Context, r source.CopyRequest, _ io.Writer) (int6
 }
 
 func (snapshot) Close(context.Context) error { return nil }
+
+// There lists the paths of a relation's files, as they are taken by.
+func (s *Source) There(ctx context.Context, relation change.Name) (paths []string, err error) {
+	for _, rel := range s.relations {
+		if rel.Name != relation.Table {
+			continue
+		}
+		files, err := rel.list(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("relation %s: %w", rel.Name, err)
+		}
+		for _, f := range files {
+			paths = append(paths, f.path)
+		}
+	}
+	return paths, nil
+}

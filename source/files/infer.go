@@ -162,6 +162,11 @@ func (s *Source) infer(ctx context.Context, rel *relation) ([]change.Column, err
 			return nil, fault.Refuse("declare the columns that matter (columns: of the relation)", "relation %s, file %s: more than %d columns", rel.Name, f.path, maxColumns)
 		}
 	}
+	return n.typed()
+}
+
+// typed gives the columns that were found, with the types of what was seen in them.
+func (n *inference) typed() ([]change.Column, error) {
 	if n.rows == 0 || len(n.columns) == 0 {
 		return nil, errNothingToInferFrom
 	}

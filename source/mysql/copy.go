@@ -20,6 +20,12 @@ const copyBuffer = 64 << 10
 
 // Copy implements source.Snapshot.
 func (n *snapshot) Copy(ctx context.Context, r source.CopyRequest, w io.Writer) (rows int64, err error) {
+	if r.Query != "" {
+		if rows, err = n.copyQuery(ctx, r, w); err != nil {
+			return 0, fmt.Errorf("copy the rows of a query: %w", err)
+		}
+		return rows, nil
+	}
 	rows, err = n.copy(ctx, r, w)
 	if err != nil {
 		return 0, fmt.Errorf("copy %s: %w", r.Table.Name, err)
@@ -62,8 +68,12 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 	if len(list) == 0 {
 		query = "SELECT 1 FROM " + quoted(r.Table.Name)
 	}
-	tail := copyTail(r, len(columns) > 0)
+	return n.readRows(ctx, query, columns, copyTail(r, len(columns) > 0), w)
+}
 
+// readRows writes the rows that a query of ours gives in one of the snapshot's sessions.
+func (n *snapshot) readRows(ctx context.Context, query string, columns []reading, tail string, w io.Writer) (rows int64, err error) {
+	s := n.source
 	var conn *sql.Conn
 	select {
 	case conn = <-n.sessions:
@@ -95,13 +105,11 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 		}
 		return s.explain(err, "read the rows")
 	})
-	if err != nil {
-		return 0, err
+	// Also after what the server has refused in the middle: it leaves the table locked.
+	if _, e := conn.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+markedPlace); err == nil && e != nil {
+		err = s.explain(e, "let go of the table")
 	}
-	if _, err := conn.ExecContext(ctx, "ROLLBACK TO SAVEPOINT "+markedPlace); err != nil {
-		return 0, s.explain(err, "let go of the table")
-	}
-	return rows, nil
+	return rows, err
 }
 
 // copyTail is what follows a row's columns.

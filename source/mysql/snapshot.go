@@ -120,7 +120,8 @@ func (s *Source) sameClock(ctx context.Context, into *time.Time) error {
 	return nil
 }
 
-const beginSnapshot = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+// beginSnapshot begins read-only, because a query may call functions that write.
+const beginSnapshot = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 // beginFreely begins the sessions of a MariaDB without a lock. It returns no file where
 // they did not agree.

@@ -176,6 +176,13 @@ func (n *snapshot) Clock() time.Time          { return n.clock }
 
 // Copy implements source.Snapshot. The server's bytes go to w as they come.
 func (n *snapshot) Copy(ctx context.Context, r source.CopyRequest, w io.Writer) (int64, error) {
+	if r.Query != "" {
+		rows, err := n.copyQuery(ctx, r, w)
+		if err != nil {
+			return 0, fmt.Errorf("copy the rows of a query: %w", err)
+		}
+		return rows, nil
+	}
 	rows, err := n.copy(ctx, r, w)
 	if err != nil {
 		return 0, fmt.Errorf("copy %s: %w", r.Table.Name, err)

@@ -183,6 +183,12 @@ func TestALostLinkDoesNotTellTheServerThatTheClientHasGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
+	if _, err := c.Write([]byte("x")); err != nil { // the link is there once this has come through
+		t.Fatal(err)
+	}
+	if _, err := server.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	end := p.Lose(Both)
 	c.Close()
 	server.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
