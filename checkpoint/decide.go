@@ -13,6 +13,7 @@ type SourceState struct {
 	Keepless             bool            // it keeps nothing for us: there is no slot, no head, no publication (files)
 	Slotless             bool            // the server keeps its log by itself, for a while: there is no slot and no publication
 	Oldest               change.Position // Slotless: where its log begins
+	Elsewhere            *Elsewhere      // Slotless: the server is not the mark's, and was asked for the mark's place; nil: there are no such places
 	SlotName             string
 	SlotExists           bool
 	SlotProblem          string // it is not a slot we could read: physical, another database's...
@@ -23,6 +24,17 @@ type SourceState struct {
 	PublicationsMissing  []string
 	PublicationNewer     bool
 	PublicationNewerName string
+}
+
+// Elsewhere is where a mark lies in the log of another server than the one it was made on:
+// everything before Position is in the destination, and Resume names what is behind it
+// and is there too.
+type Elsewhere struct {
+	Position change.Position
+	Resume   string
+	Problem  string // why it lies nowhere; empty: it does
+	Remedy   string
+	Passing  bool // the problem may go away by itself
 }
 
 // Action is what to do first.
@@ -45,6 +57,7 @@ type Decision struct {
 	Action   Action
 	From     change.Position // Follow, ResumeCopy, Adopt: the mark's position
 	DropSlot bool            // Hydrate, Prepare: a slot of ours from a start that died is in the way
+	Moved    *Elsewhere      // Follow, ResumeCopy: the mark becomes this first, on the server that was asked; From is its position
 }
 
 // Decide compares what the destination remembers with what the source holds. The
@@ -77,6 +90,8 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 	}
 
 	switch {
+	case m.Source.System != s.Identity.System && s.Elsewhere != nil && m.Source.Database == s.Identity.Database && m.Source.Timeline == s.Identity.Timeline:
+		return moved(m, s)
 	case m.Source.System != s.Identity.System:
 		return Decision{}, fault.Refuse("point source.dsn at the right server; if the source was really replaced: "+again,
 			"the source is another server: system identifier %s, the mark was made on %s", s.Identity.System, m.Source.System)
@@ -125,6 +140,26 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 		return Decision{Action: Adopt, From: m.Position}, nil
 	}
 	return Decision{Action: Follow, From: m.Position}, nil
+}
+
+// moved decides for a server that has taken the place of the mark's. Its positions are of
+// another epoch: only what it says itself can be compared.
+func moved(m Mark, s SourceState) (Decision, error) {
+	e := s.Elsewhere
+	what := fmt.Sprintf("the source is another server: %s, the mark at %s was made on %s", s.Identity.System, m.Position, m.Source.System)
+	switch {
+	case e.Problem != "" && e.Passing:
+		return Decision{}, fault.Retry(nil, "%s; %s", what, e.Problem)
+	case e.Problem != "":
+		return Decision{}, fault.Refuse(e.Remedy, "%s; %s", what, e.Problem)
+	case m.Phase == Prepared:
+		return Decision{}, fault.Refuse("`tailrace teardown`, then `tailrace backfill --prepare`, and a backup that is taken after it", "%s, and a backup of that one is being waited for", what)
+	case !m.Position.Before(e.Position), e.Position.Before(s.Oldest), s.Head.Before(e.Position):
+		return Decision{}, fault.Corrupted("the mark at %s lies at %s in the log of another server, which reaches from %s to %s", m.Position, e.Position, s.Oldest, s.Head)
+	case m.Phase == Copying:
+		return Decision{Action: ResumeCopy, From: e.Position, Moved: e}, nil
+	}
+	return Decision{Action: Follow, From: e.Position, Moved: e}, nil
 }
 
 // Contains reports whether a table with this state already contains tx: then its

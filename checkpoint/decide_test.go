@@ -1,6 +1,7 @@
 package checkpoint_test
 
 import (
+	"strings"
 	"testing"
 
 	"tailrace/checkpoint"
@@ -33,6 +34,50 @@ func TestDecideWithoutASlotOverItsWholeSpace(t *testing.T) {
 						t.Errorf("%s, log from %s to %s: %v from %s, %v", phase, oldest, head, d.Action, d.From, err)
 					case !begun && (err != nil || d.Action != checkpoint.Hydrate || d.DropSlot):
 						t.Errorf("%s: %v, %v", phase, d, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Another server than the mark's, which was asked whether it can go on from there.
+func TestDecideOnAnotherServerOverItsWholeSpace(t *testing.T) {
+	mark := change.Position{Epoch: 3, File: 5, Offset: 1000}
+	at := func(epoch, file uint32) change.Position { return change.Position{Epoch: epoch, File: file, Offset: 4} }
+	for _, phase := range []checkpoint.Phase{checkpoint.None, checkpoint.Creating, checkpoint.Preparing, checkpoint.Prepared, checkpoint.Copying, checkpoint.Live} {
+		for _, database := range []string{"", "d"} {
+			for _, problem := range []string{"", "it lacks something", "it lacks something now"} {
+				for _, found := range []change.Position{at(4, 2), at(3, 2), at(4, 1)} {
+					for _, head := range []change.Position{at(4, 2), at(4, 9), at(4, 1)} {
+						m := checkpoint.Mark{Phase: phase}
+						begun := phase == checkpoint.Prepared || phase == checkpoint.Copying || phase == checkpoint.Live
+						if begun {
+							m.Source, m.Position = checkpoint.Identity{System: "a"}, mark
+						}
+						e := &checkpoint.Elsewhere{Position: found, Resume: "there", Problem: problem}
+						if problem != "" {
+							e.Remedy, e.Passing = "wait", strings.HasSuffix(problem, "now")
+						}
+						d, err := checkpoint.Decide(m, checkpoint.SourceState{Identity: checkpoint.Identity{System: "b", Database: database}, Slotless: true, Elsewhere: e, Oldest: at(4, 2), Head: head})
+						possible := found == at(4, 2) && head != at(4, 1)
+						switch {
+						case !begun && (err != nil || d.Moved != nil):
+							t.Errorf("%s: %v, moved %v", phase, err, d.Moved)
+						case !begun:
+						case e.Passing && database == "":
+							if fault.KindOf(err) != fault.Transient {
+								t.Errorf("%s, problem %q: %v, %v", phase, problem, d.Action, err)
+							}
+						case problem != "" || phase == checkpoint.Prepared || database != "":
+							if err == nil || fault.KindOf(err) != fault.Operator || fault.RemedyOf(err) == "" {
+								t.Errorf("%s, problem %q: %v, %v", phase, problem, d.Action, err)
+							}
+						case !possible && fault.KindOf(err) != fault.Corrupt:
+							t.Errorf("%s, found at %s, head %s: %v, %v", phase, found, head, d.Action, err)
+						case possible && (err != nil || d.Moved != e || d.From != found || d.DropSlot || (d.Action == checkpoint.ResumeCopy) != (phase == checkpoint.Copying) || (d.Action == checkpoint.Follow) != (phase == checkpoint.Live)):
+							t.Errorf("%s: %+v, %v", phase, d, err)
+						}
 					}
 				}
 			}

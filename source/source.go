@@ -86,11 +86,12 @@ type Snapshot interface {
 }
 
 // Trailer is a Source that can copy beside its own stream: what the snapshot does not
-// hold is read from the log that the snapshot's slot keeps, not from the live slot. It is
-// a Source opened for this alone: it follows nothing else.
+// hold is read from the log behind it, which the snapshot's own slot keeps, or the server
+// by itself; not from the live slot. It is a Source opened for this alone: it follows
+// nothing else.
 type Trailer interface {
-	// Trail is Snapshot for that.
-	Trail(ctx context.Context) (Trail, error)
+	// Trail is Snapshot for that; no other tables are asked of it.
+	Trail(ctx context.Context, tables []change.Name) (Trail, error)
 }
 
 // Trail is a snapshot and the log behind it.
@@ -107,6 +108,35 @@ type Trail interface {
 // Resumable is a Snapshot of a source whose transactions have a Resume (change.Tx): the
 // one at its position.
 type Resumable interface{ Resume() string }
+
+// Locator is a Source whose positions mean something on one server alone, while its
+// transactions have names that every server of the same history knows: after a failover
+// the mark's place is found in another server's log.
+type Locator interface {
+	// Locate tells the source what the mark remembers; it asks nobody. All positions that
+	// are given from then on are in the mark's epoch, or, where the server turns out to be
+	// another than the mark's, in the next one; State says then where the mark lies.
+	Locate(m Located)
+}
+
+// Located is what a mark remembers of its place.
+type Located struct {
+	System   string // of the server it was made on
+	Position change.Position
+	Resume   string // change.Tx.Resume at Position
+}
+
+// Moved says where a mark lies in the log of a server that it was not made on.
+type Moved struct {
+	// Position and Resume are what the mark becomes: everything before Position is in the
+	// destination, and Resume names what is behind it and is there too.
+	Position change.Position
+	Resume   string
+	// Problem is why the server cannot be followed from the mark; empty if it can. Passing:
+	// it may go away by itself, because the server is still receiving what it lacks.
+	Problem, Remedy string
+	Passing         bool
+}
 
 // TableLost is an error of Follow that concerns one table alone: what is behind it in
 // the log cannot be applied to that table any more. Everything before it was handed on.
@@ -197,13 +227,10 @@ type Extent struct {
 	Ranges []Range // none: the table is copied whole
 }
 
-// Range is one part of a table: blocks of one file. It means something to the
-// snapshot alone that made it.
+// Range is one part of a table. It means something to the snapshot alone that made it.
 type Range struct {
-	Leaf     change.Name // the table that holds the rows: the table itself or one of its partitions
-	From, To uint32      // blocks From <= n < To; To 0: to the end of the file
-	Bytes    int64       // about how much it holds
-	Tree     string      // the partitions as they were measured; "" for an ordinary table
+	Bytes int64 // about how much it holds
+	At    any   // which rows: the source's own
 }
 
 // Relation is a table of the source's catalogue.
@@ -258,6 +285,9 @@ type State struct {
 	// Oldest is the first position from which the log can still be read.
 	Slotless bool
 	Oldest   change.Position
+	// Moved is set by a Locator whose server is not the mark's, if the marks of that can
+	// be found on other servers at all.
+	Moved *Moved
 	// PublicationsMissing lists publications of ours that do not exist.
 	PublicationsMissing []string
 	// Published lists the tables in publications of our own making, by identifier. A

@@ -108,6 +108,7 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 			})
 		}
 	}
+	pipeline.Locate(src.main, mark)
 	state, err := src.main.State(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the source's state: %w", err)
@@ -187,6 +188,7 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 	if err != nil {
 		return fmt.Errorf("read the mark: %w", err)
 	}
+	pipeline.Locate(src.main, mark)
 	state, err := src.main.State(ctx)
 	if err != nil {
 		return fmt.Errorf("read the source's state: %w", err)
@@ -220,6 +222,9 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		action := d.Action.String()
 		if note, taken := env.hydration(mark); taken {
 			action = note
+		}
+		if d.Moved != nil {
+			fmt.Fprintf(a.out, "-- another server of the same history than the mark's: the mark at %s becomes %s\n", mark.Position, d.From)
 		}
 		fmt.Fprintf(a.out, "-- then: %s\n", action)
 	}

@@ -57,7 +57,7 @@ func newLogger(c *config.Config, w io.Writer) *slog.Logger {
 func (e *environment) openLog(context.Context) (source.Source, error) {
 	if e.Source.Kind == "mysql" {
 		return sourcemy.New(sourcemy.Config{
-			DSN: e.Source.DSN.Reveal(), Pipeline: e.Pipeline, ServerID: e.Source.ServerID, ZeroDates: e.Source.ZeroDates,
+			DSN: e.Source.DSN.Reveal(), Pipeline: e.Pipeline, ServerID: e.Source.ServerID, ZeroDates: e.Source.ZeroDates, SnapshotLock: e.Source.SnapshotLock,
 			Sessions: e.Hydrate.Workers, Logger: e.log,
 		})
 	}

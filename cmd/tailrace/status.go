@@ -231,7 +231,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 			return nil, err
 		}
 	}
-	state, bound, err := e.sourceState(ctx)
+	state, bound, err := e.sourceState(ctx, mark)
 	if fault.KindOf(err) == fault.Usage {
 		return nil, err
 	}
@@ -312,12 +312,13 @@ func takenFiles(ctx context.Context, m sink.Memory) ([]filesStatus, error) {
 // sourceState asks the source, and matches the flows with its tables if some have
 // sequence_by: their types say how a sequence reads. bound is nil where they do not
 // match; the pipeline itself says why.
-func (e *environment) sourceState(ctx context.Context) (state source.State, bound []pipeline.Bound, err error) {
+func (e *environment) sourceState(ctx context.Context, mark checkpoint.Mark) (state source.State, bound []pipeline.Bound, err error) {
 	src, err := e.openSources(ctx)
 	if err != nil {
 		return state, nil, err
 	}
 	defer src.close(ctx)
+	pipeline.Locate(src.main, mark)
 	if state, err = src.main.State(ctx); err != nil {
 		return state, nil, err
 	}

@@ -32,6 +32,7 @@ type Table struct {
 	Name     Name
 	Identity Identity
 	Columns  []Column
+	FileLog  bool // its log is a row of numbered files: _lsn is Position.Number, not an LSN
 }
 
 // Column is one column of a source table's layout, in the log's column order.

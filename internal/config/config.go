@@ -51,8 +51,9 @@ type Source struct {
 	Streaming           string `yaml:"streaming"`
 	SpoolDir            string `yaml:"spool_dir"`
 	SpoolMax            Bytes  `yaml:"spool_max"`
-	ServerID            uint32 `yaml:"server_id"`  // mysql; 0: made of the pipeline's name
-	ZeroDates           string `yaml:"zero_dates"` // mysql
+	ServerID            uint32 `yaml:"server_id"`     // mysql; 0: made of the pipeline's name
+	ZeroDates           string `yaml:"zero_dates"`    // mysql
+	SnapshotLock        string `yaml:"snapshot_lock"` // mysql
 }
 
 // Streams reports whether large transactions are received while they are open. A
@@ -198,7 +199,7 @@ type Column struct{ Name, Type string }
 // Default returns the configuration with every default.
 func Default() Config {
 	return Config{
-		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, OnLimit: "warn", Streaming: "auto", SpoolMax: 20 << 30, ZeroDates: "error"},
+		Source: Source{Kind: "postgres", MaxTransactionBytes: 8 << 20, OnLimit: "warn", Streaming: "auto", SpoolMax: 20 << 30, ZeroDates: "error", SnapshotLock: "auto"},
 		Destination: Destination{Kind: "duckdb", DuckDB: DuckDB{
 			MemoryLimit: 512 << 20, Threads: 2, CheckpointThreshold: 64 << 20,
 		}},
@@ -291,8 +292,10 @@ func (c *Config) Validate() error {
 		return bad("source.slot and source.publication belong to PostgreSQL; a MySQL server has neither")
 	case c.Source.Kind == "mysql" && c.Source.OnLimit != "warn":
 		return bad("source.on_limit belongs to PostgreSQL: a MySQL server keeps nothing for us that could be dropped (its binlog_expire_logs_seconds says how long it keeps its log)")
-	case c.Source.Kind != "mysql" && (c.Source.ServerID != 0 || c.Source.ZeroDates != "error"):
-		return bad("source.server_id and source.zero_dates belong to source.kind mysql")
+	case c.Source.Kind != "mysql" && (c.Source.ServerID != 0 || c.Source.ZeroDates != "error" || c.Source.SnapshotLock != "auto"):
+		return bad("source.server_id, source.zero_dates and source.snapshot_lock belong to source.kind mysql")
+	case !slices.Contains([]string{"auto", "tables", "never"}, c.Source.SnapshotLock):
+		return bad("source.snapshot_lock is auto, tables or never, not %q", c.Source.SnapshotLock)
 	case c.Source.ZeroDates != "error" && c.Source.ZeroDates != "null" && c.Source.ZeroDates != "text":
 		return bad("source.zero_dates is error, null or text, not %q", c.Source.ZeroDates)
 	case c.Source.Kind == "files" && slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil && f.Snapshot.Path == "" }):
@@ -353,8 +356,6 @@ func (c *Config) Validate() error {
 			return bad("flow %q: source and snapshot exclude each other: snapshot says what is read", f.Source)
 		case again && before != f.Once && c.ofFiles(&f):
 			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", f.Source)
-		case c.Source.Kind == "mysql" && !c.ofFiles(&f) && (slices.Contains(f.SequenceBy, "_lsn") || slices.Contains(f.DeleteSequence, "_lsn")):
-			return bad("flow %q: _lsn is a position in PostgreSQL's log; of a MySQL source leave sequence_by out (the log's order counts then) or name columns or _commit_time", f.Source)
 		case f.SourceKind == "table" && c.ofFiles(&f):
 			return bad("flow %q: source_kind is feed: a relation of files holds events", f.Source)
 		case f.SourceKind != "" && f.SourceKind != "table" && f.SourceKind != "feed":

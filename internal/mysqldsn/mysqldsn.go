@@ -64,6 +64,9 @@ func Parse(key, dsn string) (*mysql.Config, error) {
 	if c.TLS != nil {
 		with.TLS = c.TLS
 	}
+	if c.TLSConfig != "" {
+		with.TLSConfig = c.TLSConfig
+	}
 	return with, nil
 }
 

@@ -25,8 +25,8 @@ import (
 // copier copies tables beside the stream, so that nobody waits for a table of hours.
 //
 // It reads a snapshot at a position S into stages, one for each target, and then
-// follows the log from S on, which the snapshot's own temporary slot keeps, with a
-// follower as the stream's: a stage is an ordinary target of type 1. Meanwhile the
+// follows the log from S on, which the snapshot's own temporary slot or the server keeps,
+// with a follower as the stream's: a stage is an ordinary target of type 1. Meanwhile the
 // stream goes on from where it is. A live target goes on receiving its changes; those of
 // one that is new or parked are dropped, since the copier reads them too.
 //
@@ -55,6 +55,7 @@ type copier struct {
 	noter    sink.Noter // nil: there is none
 	ahead    map[change.Name]sink.Replaced
 	own      *session   // of its stream
+	staged   *staging   // its destination
 	followed chan error // what ended that
 
 	done    chan struct{}
@@ -182,11 +183,18 @@ func (c *copier) copy(ctx context.Context) error {
 		return fmt.Errorf("open the source: %w", err)
 	}
 	defer c.main.close("source of a copy", src.Close)
+	c.main.markMu.Lock()
+	Locate(src, c.main.mark)
+	c.main.markMu.Unlock()
 	trailer, ok := src.(source.Trailer)
 	if !ok {
 		return fault.Corrupted("the source cannot be copied from beside its stream")
 	}
-	trail, err := trailer.Trail(ctx)
+	var names []change.Name
+	for _, b := range c.tables {
+		names = append(names, b.Relation.Table.Name)
+	}
+	trail, err := trailer.Trail(ctx, names)
 	if err != nil {
 		return fmt.Errorf("take a snapshot of the source: %w", err)
 	}
@@ -267,10 +275,10 @@ func parkedByFault(target change.Name, err error) error {
 
 // stream makes the session whose follower applies the log to the stages.
 func (c *copier) stream(src source.Source, trail source.Trail, stager sink.Stager) *session {
-	stages := &staging{Writer: c.main.dst, stager: stager}
-	stages.applied.Set(trail.Position())
+	c.staged = &staging{Writer: c.main.dst, stager: stager, resume: resumeOf(trail)}
+	c.staged.applied.Set(trail.Position())
 	own := &session{Config: c.main.Config, hold: newHold(), said: map[string]bool{}, binary: c.binary, meeting: newMeeting(),
-		src: trailing{src, trail}, dst: stages, mark: checkpoint.Mark{Position: trail.Position()}}
+		src: trailing{src, trail}, dst: c.staged, mark: checkpoint.Mark{Position: trail.Position(), Resume: c.staged.resume}}
 	own.Stats, own.Retention, own.Log = &Stats{}, Retention{}, c.main.Log.With("beside", "the stream")
 	for _, b := range c.tables {
 		b.Target = sink.StageTarget(b.Target)
@@ -297,12 +305,12 @@ func (c *copier) approach(ctx context.Context) error {
 			}
 		}
 		apart := int64(now.main.Offset) - int64(now.mine.Offset)
-		if max(apart, -apart) <= closeBytes {
+		if now.main.File == now.mine.File && max(apart, -apart) <= closeBytes {
 			return nil
 		}
 		if time.Since(said) >= sayBehind {
 			said = time.Now()
-			c.main.Log.Info("the copy beside the stream is following the log", "tables", c.names(), "position", now.mine.String(), "behind_mib", apart>>20)
+			c.main.Log.Info("the copy beside the stream is following the log", "tables", c.names(), "position", now.mine.String(), "stream", now.main.String())
 		}
 		if err := c.wait(ctx); err != nil {
 			return err
@@ -391,7 +399,7 @@ func (c *copier) meet(stop, work context.Context, s *session) error {
 	if at.Before(s.mark.Position) {
 		return fault.Retry(nil, "the stream of the copy ended at %s, before the mark at %s", at, s.mark.Position)
 	}
-	if err := s.cut(stop, work, stretch{position: at}); err != nil {
+	if err := s.cut(stop, work, stretch{position: at, resume: c.staged.resume}); err != nil {
 		return err
 	}
 	for i := range c.tables {

@@ -80,6 +80,10 @@ func (s *session) exposeTable(ctx context.Context, b *Bound, base sequenced.Base
 		return nil, fmt.Errorf("open the source: %w", err)
 	}
 	defer s.close("source of a snapshot", src.Close)
+	s.markMu.Lock()
+	mark := s.mark
+	s.markMu.Unlock()
+	Locate(src, mark)
 	snap, err := src.Snapshot(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("take a snapshot of the source: %w", err)
@@ -124,6 +128,9 @@ func (s *session) versionOf(ctx context.Context, b *Bound, base sequenced.Base, 
 	switch b.Spec.Snapshot.Version {
 	case flow.ByPosition:
 		v.Data = []byte(snap.Position().String())
+		if b.flow.Types[0].Kind == change.Numeric { // as _lsn of a log in files
+			v.Data = []byte(snap.Position().Number())
+		}
 	case flow.ByCounter:
 		next := int64(0)
 		if !base.IsZero() {

@@ -140,6 +140,7 @@ func (s *session) follow(stop, work context.Context, until stretch) error {
 		end: s.mark.Position, resume: s.mark.Resume, applied: s.mark.Position,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
+	var wanted []Bound
 	for i := range s.bound {
 		b := &s.bound[i]
 		f.tables = f.tables || b.flow != nil && !b.flow.Feed
@@ -148,6 +149,7 @@ func (s *session) follow(stop, work context.Context, until stretch) error {
 		case checkpoint.Parked, checkpoint.Creating, checkpoint.Copying: // a copy beside the stream reads its changes
 			continue
 		}
+		wanted = append(wanted, *b)
 		if b.Spec.Snapshot == nil && (!b.Spec.Once || b.Spec.Files) {
 			key := s.origin(b).relation(b.Relation.Table.ID)
 			f.routes[key] = append(f.routes[key], r)
@@ -176,6 +178,11 @@ func (s *session) follow(stop, work context.Context, until stretch) error {
 		return nil
 	}
 
+	if s.slotless { // what is published there is what we read: of the others nothing can stop the stream
+		if err := s.src.Publish(work, Followed(wanted)); err != nil {
+			return fmt.Errorf("choose the tables to follow: %w", err)
+		}
+	}
 	g, work := errgroup.WithContext(work)
 	read, stopReading := context.WithCancel(work)
 	defer stopReading()
@@ -291,8 +298,13 @@ func (f *follower) await(stop, work context.Context, began time.Time, backlog bo
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		limit = timer.C
-	} else if f.quietDue() {
-		return false, nil
+	} else if !f.open && f.applied.Before(f.end) { // a source that falls silent says nothing that would wake us
+		if f.quietDue() {
+			return false, nil
+		}
+		timer := time.NewTimer(quietEvery - time.Since(f.written))
+		defer timer.Stop()
+		limit = timer.C
 	}
 	select {
 	case <-f.queue.filled:

@@ -322,7 +322,7 @@ func (s *session) copyEvents(ctx context.Context, c *channel, b *Bound, snap sou
 		defer in.CloseWithError(errors.New("the copy ended"))
 		r := copystream.NewReader(in, false, len(t.Columns))
 		shaper := sequenced.NewShaper(b.flow, c.target)
-		tx := &change.Tx{Begin: snap.Position(), End: snap.Position(), CommitTime: snap.Clock()}
+		tx := &change.Tx{First: true, Last: true, Begin: snap.Position(), End: snap.Position(), CommitTime: snap.Clock()}
 		var bytes int64
 		for {
 			row, err := r.Next()

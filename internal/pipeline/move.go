@@ -51,7 +51,7 @@ func (s *session) move(ctx context.Context, b *Bound) error {
 	if since := s.state(b.Target.Name).Since; at.Before(since) {
 		at = since // a table that is catching holds what was there then
 	}
-	seed, err := sequenced.NewSeed(b.Target, laneOptions(c.flows), at, s.mark.CommitTime.UnixMicro(), b.flow.Order)
+	seed, err := sequenced.NewSeed(b.Target, b.Relation.Table, laneOptions(c.flows), at, s.mark.CommitTime.UnixMicro(), b.flow.Order)
 	if err != nil {
 		return err
 	}

@@ -123,6 +123,7 @@ type session struct {
 	binary bool
 
 	keepless bool          // src are the files
+	slotless bool          // the source knows nothing of us: see source.State
 	taken    []change.File // those that are known
 
 	markMu sync.Mutex // guards mark and bound: the copy's workers and the loop write them
@@ -227,6 +228,7 @@ func (s *session) walk(stop, work context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the source's state: %w", err)
 	}
+	s.slotless = state.Slotless
 	s.reached = time.Now()
 	if s.mode.errand != nil && s.mark.Phase == checkpoint.None {
 		return fault.Refuse("tailrace run", "pipeline %s has not been started", s.Name)
@@ -251,6 +253,9 @@ func (s *session) walk(stop, work context.Context) error {
 		return err
 	}
 	d, err := checkpoint.Decide(mark, DecideState(state))
+	if err == nil && d.Moved != nil {
+		err = s.failover(work, d.Moved, state)
+	}
 	if err != nil {
 		return err
 	}
@@ -432,7 +437,15 @@ func DecideState(st source.State) checkpoint.SourceState {
 		Identity: checkpoint.Identity{System: st.System, Timeline: st.Timeline, Database: st.Database},
 		SlotName: st.Slot.Name, SlotExists: st.Slot.Exists, SlotProblem: st.Slot.Problem,
 		SlotLost: st.Slot.Lost, SlotLostWhy: st.Slot.LostWhy, Confirmed: st.Slot.Confirmed, Head: st.Head,
-		Keepless: st.Keepless, Slotless: st.Slotless, Oldest: st.Oldest, PublicationsMissing: st.PublicationsMissing, PublicationNewer: st.PublicationNewer,
+		Keepless: st.Keepless, Slotless: st.Slotless, Oldest: st.Oldest, Elsewhere: (*checkpoint.Elsewhere)(st.Moved), PublicationsMissing: st.PublicationsMissing, PublicationNewer: st.PublicationNewer,
+	}
+}
+
+// Locate tells a source what the mark remembers, before anything is asked of it. Every
+// source that is opened for a pipeline has to know.
+func Locate(src source.Source, m checkpoint.Mark) {
+	if l, ok := src.(source.Locator); ok {
+		l.Locate(source.Located{System: m.Source.System, Position: m.Position, Resume: m.Resume})
 	}
 }
 
@@ -443,6 +456,7 @@ func (s *session) survey(ctx context.Context) error {
 	if s.mark, err = s.dst.State(ctx); err != nil {
 		return fmt.Errorf("read the mark: %w", err)
 	}
+	Locate(s.src, s.mark)
 	relations, err := Relations(ctx, s.src, s.files)
 	if err != nil {
 		return err
@@ -551,6 +565,9 @@ func (s *session) save(ctx context.Context, m checkpoint.Mark) error {
 	m.Epoch = s.mark.Epoch
 	if err := s.dst.Save(ctx, m); err != nil {
 		return fmt.Errorf("write the mark: %w", err)
+	}
+	if m.Source != s.mark.Source {
+		Locate(s.src, m)
 	}
 	tables := s.mark.Tables
 	for _, t := range m.Tables {

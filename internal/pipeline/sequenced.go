@@ -16,7 +16,7 @@ import (
 // inputs are what a sequenced flow's conditions and sequence may name: the columns
 // of the source table, then the meta columns.
 func inputs(t *change.Table) []change.Column {
-	return append(slices.Clip(t.Columns), sequenced.MetaColumns...)
+	return append(slices.Clip(t.Columns), sequenced.Meta(t)...)
 }
 
 func findInput(in []change.Column, name string) int {

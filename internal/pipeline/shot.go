@@ -68,6 +68,9 @@ func describeShot(ctx context.Context, n *flow.Snapshot, log source.Source, rela
 		s.version = flow.VersionTypes["bigint"]
 	case flow.ByPosition:
 		s.version = sequenced.PositionType
+		if slices.ContainsFunc(relations, func(r source.Relation) bool { return r.Table.FileLog }) {
+			s.version = sequenced.NumberType
+		}
 	case flow.ByQuery:
 		t, err := queries.DescribeQuery(ctx, n.VersionQuery)
 		if err != nil {

@@ -35,12 +35,14 @@ type staging struct {
 	sink.Writer
 	stager  sink.Stager
 	applied Gauge
+	resume  string // what the source says beside it; to be read when the stream has ended
 }
 
 func (s *staging) Apply(ctx context.Context, b *sink.Batch) error {
 	err := s.stager.Apply(ctx, b)
 	if err == nil && !b.More {
 		s.applied.Set(b.Position)
+		s.resume = b.Resume
 	}
 	return err
 }

@@ -88,6 +88,9 @@ const position = "pg_lsn"
 // PositionType is the type of a sequence that is the position in the source's log.
 var PositionType = change.Type{Kind: change.Other, Name: position}
 
+// NumberType is that of a log in files: see change.Position.Number.
+var NumberType = change.Type{Kind: change.Numeric, Name: "numeric(38,0)", ID: 1700, BuiltIn: true, Precision: 38}
+
 // AppendSequence appends the form of v (not Null, not Absent) that compares as
 // bytes like values of t compare: numbers by value, NaN above everything, text and
 // bytes bytewise, times by instant. The forms of several columns may be appended

@@ -26,12 +26,16 @@ type Seed struct {
 	values  []change.Value
 }
 
-// NewSeed makes the Seed of t at a position, of a flow declared as order, whose newest
-// commit there has a time in µs since the Unix epoch.
-func NewSeed(t *scd.Target, o Options, at change.Position, time int64, order uint16) (*Seed, error) {
+// NewSeed makes the Seed of t at a position of the log of a source table, of a flow declared
+// as order, whose newest commit there has a time in µs since the Unix epoch.
+func NewSeed(t *scd.Target, from *change.Table, o Options, at change.Position, time int64, order uint16) (*Seed, error) {
 	s := &Seed{target: t, partial: o.Partial, at: at, time: time, flow: order, keys: t.Keys()}
+	text, typ := at.String(), PositionType
+	if from.FileLog {
+		text, typ = at.Number(), NumberType
+	}
 	var err error
-	s.seq, err = AppendSequence(nil, change.Value{State: change.AsText, Data: []byte(at.String())}, PositionType)
+	s.seq, err = AppendSequence(nil, change.Value{State: change.AsText, Data: []byte(text)}, typ)
 	return s, err
 }
 

@@ -67,7 +67,7 @@ func TestASeededTargetIsLikeOneThatWasSequencedFromItsBeginning(t *testing.T) {
 		wholeLane := sequenced.New(tg, o, sequenced.Head{})
 		must(whole, wholeLane, before, nil)
 		seeded := newMemory(tg)
-		s, err := sequenced.NewSeed(tg, o, change.LSN(uint64(10*move)), 0, 0)
+		s, err := sequenced.NewSeed(tg, &change.Table{}, o, change.LSN(uint64(10*move)), 0, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,6 +53,14 @@ type Flow struct {
 	KeepOrigin bool
 }
 
+// Meta are the MetaColumns of a table.
+func Meta(t *change.Table) []change.Column {
+	if t.FileLog {
+		return metaOfFileLog
+	}
+	return MetaColumns
+}
+
 // MetaColumns are what expressions and sequences of a source with a log can name
 // beside the row's columns.
 var MetaColumns = []change.Column{
@@ -62,6 +70,12 @@ var MetaColumns = []change.Column{
 	{Name: "_xid", Type: change.Type{Kind: change.Int64, Name: "bigint"}},
 	{Name: "_table", Type: change.Type{Kind: change.Text, Name: "text"}},
 }
+
+var metaOfFileLog = func() []change.Column {
+	all := slices.Clone(MetaColumns)
+	all[1].Type = NumberType
+	return all
+}()
 
 const commitTime = 2 // among MetaColumns
 
@@ -205,10 +219,17 @@ func (s *Shaper) withMeta(row []change.Value, tx *change.Tx, c *change.Change) [
 	if s.tx != tx {
 		s.tx = tx
 		at := tx.End
-		if at.IsZero() {
+		if !tx.First || !tx.Last {
+			// Its end is not known yet. This is the same for all pieces of it, and behind
+			// everything that was committed before.
 			at = tx.Begin
+			at.Offset++
 		}
-		s.meta[1] = value([]byte(at.String()))
+		if c.Table.FileLog {
+			s.meta[1] = value([]byte(at.Number()))
+		} else {
+			s.meta[1] = value([]byte(at.String()))
+		}
 		s.meta[2] = change.Value{State: change.Null}
 		if !tx.CommitTime.IsZero() {
 			s.meta[2] = value(pgvalue.AppendTimestamp(nil, since2000(tx.CommitTime), pgvalue.Finite, true))

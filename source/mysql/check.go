@@ -29,7 +29,7 @@ func (s *Source) Check(ctx context.Context, followed []source.Followed) ([]sourc
 	}
 	c.server(f)
 	for _, look := range []func(context.Context) error{
-		c.rights,
+		func(ctx context.Context) error { return c.rights(ctx, followed) },
 		c.retention,
 		func(ctx context.Context) error { return c.cascades(ctx, followed) },
 	} {
@@ -119,7 +119,7 @@ func (s *Source) receives(ctx context.Context, f *server) (bool, error) {
 }
 
 // rights tries what needs them, so that roles and proxies count too.
-func (c *checker) rights(ctx context.Context) error {
+func (c *checker) rights(ctx context.Context, followed []source.Followed) error {
 	s := c.source
 	rows, err := s.db.QueryContext(ctx, "SHOW GRANTS")
 	if err != nil {
@@ -156,14 +156,46 @@ func (c *checker) rights(ctx context.Context) error {
 			return err
 		}
 	}
-	if !has("RELOAD") && !has("FLUSH_TABLES") && !roles {
-		if f.mariaDB {
-			c.warns(s.grant("RELOAD", "*.*"), "the account may not lock the source for a moment: on a busy server the sessions of a copy may not find one moment for their snapshots")
-		} else {
-			c.blocks(s.grant("RELOAD", "*.*"), "the account may not lock the source for the milliseconds in which the sessions of a copy begin their snapshots (FLUSH TABLES WITH READ LOCK)")
-		}
+	if !roles && !has("RELOAD") && !has("FLUSH_TABLES") || s.cfg.SnapshotLock != LockAuto {
+		c.locks(f, roles || everySchema(all, "LOCK TABLES", followed))
 	}
 	return nil
+}
+
+// everySchema reports whether lines of SHOW GRANTS, in capitals, give a right to the
+// schemas of all tables. Patterns in them count for nothing.
+func everySchema(grants []string, right string, tables []source.Followed) bool {
+	for _, t := range tables {
+		on := strings.ToUpper(quote(t.Table.Name.Schema)) + ".*"
+		if !slices.ContainsFunc(grants, func(line string) bool {
+			privileges, rest, _ := strings.Cut(line, " ON ")
+			rest = strings.ReplaceAll(rest, `\`, "")
+			return (strings.HasPrefix(rest, "*.*") || strings.HasPrefix(rest, on)) && (strings.Contains(privileges, right) || strings.Contains(privileges, "ALL PRIVILEGES"))
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// locks says how the sessions of a copy begin without a lock on everything: see
+// snapshot.begin.
+func (c *checker) locks(f *server, tables bool) {
+	s := c.source
+	why, better := "the account may not lock all of the source for a moment", s.grant("RELOAD", "*.*")
+	if s.cfg.SnapshotLock != LockAuto {
+		why, better = "source.snapshot_lock is "+s.cfg.SnapshotLock, "source.snapshot_lock: auto"
+	}
+	switch {
+	case tables && s.cfg.SnapshotLock != LockNever:
+		c.warns(better, "%s: a copy that needs a lock takes it on the followed tables (LOCK TABLES), and waits for all transactions that have written to them", why)
+	case f.mariaDB:
+		c.warns(s.lockRemedy(), "%s: a copy begins without a lock; if the server is so busy that the sessions do not find one moment, one session reads all tables", why)
+	case f.gtidMode == "ON":
+		c.warns(s.lockRemedy(), "%s: a copy begins without a lock, at a moment at which nothing commits; on a busy server none may be found, and the copy is refused", why)
+	default:
+		c.blocks(s.lockRemedy()+"; or turn gtid_mode on", "%s, and without GTIDs (gtid_mode is %s) the position of a snapshot cannot be known without a lock (FLUSH TABLES WITH READ LOCK)", why, f.gtidMode)
+	}
 }
 
 // retention warns of a log that is kept for too short a time.

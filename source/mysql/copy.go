@@ -35,8 +35,8 @@ func (n *snapshot) Copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 
 func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) (rows int64, err error) {
 	s := n.source
-	if r.Binary || r.Range != nil {
-		return 0, fault.Corrupted("a copy in binary or in parts was asked of a MySQL source")
+	if r.Binary {
+		return 0, fault.Corrupted("a copy in binary was asked of a MySQL source")
 	}
 	d, err := s.describe(ctx, r.Table.Name, true)
 	if err != nil {
@@ -64,9 +64,13 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 		columns = append(columns, c)
 		list = append(list, c.expression())
 	}
-	query := "SELECT " + strings.Join(list, ", ") + " FROM " + quoted(r.Table.Name)
 	if len(list) == 0 {
-		query = "SELECT 1 FROM " + quoted(r.Table.Name)
+		list = []string{"1"}
+	}
+	query := "SELECT " + strings.Join(list, ", ") + " FROM " + quoted(r.Table.Name)
+	if r.Range != nil {
+		part := r.Range.At.(*keyRange)
+		query += " FORCE INDEX (" + quote(part.index) + ") WHERE " + part.condition
 	}
 	return n.readRows(ctx, query, columns, copyTail(r, len(columns) > 0), w)
 }
@@ -75,8 +79,12 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 func (n *snapshot) readRows(ctx context.Context, query string, columns []reading, tail string, w io.Writer) (rows int64, err error) {
 	s := n.source
 	var conn *sql.Conn
+	var open bool
 	select {
-	case conn = <-n.sessions:
+	case conn, open = <-n.sessions:
+		if !open {
+			return 0, errClosed
+		}
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}

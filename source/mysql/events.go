@@ -22,11 +22,20 @@ const (
 )
 
 // Flags of MariaDB's GTID event (log_event.h of its source).
-const flagStandalone = 1
+const (
+	flagStandalone = 1
+	flagPrepared   = 64 // the first part of a distributed transaction
+)
 
 // event takes what an event holds; before is where it begins.
 func (f *follower) event(raw []byte, h header, before change.Position) error {
 	data := raw[headerBytes:]
+	if (f.group.had || f.group.xa) && onlyRows(h.typ) {
+		if f.group.had {
+			return nil
+		}
+		return f.hold(raw, h)
+	}
 	switch h.typ {
 	case replication.WRITE_ROWS_EVENTv1, replication.UPDATE_ROWS_EVENTv1, replication.DELETE_ROWS_EVENTv1,
 		replication.WRITE_ROWS_EVENTv2, replication.UPDATE_ROWS_EVENTv2, replication.DELETE_ROWS_EVENTv2,
@@ -48,6 +57,8 @@ func (f *follower) event(raw []byte, h header, before change.Position) error {
 		return f.rotate(data, h)
 	case replication.FORMAT_DESCRIPTION_EVENT:
 		return f.newFile(raw, h)
+	case replication.MARIADB_GTID_LIST_EVENT:
+		return f.gtidList(data)
 	case payloadEvent:
 		return f.payload(data)
 	case xaPrepareEvent:
@@ -67,12 +78,28 @@ func (f *follower) event(raw []byte, h header, before change.Position) error {
 	return nil
 }
 
+// onlyRows reports whether an event does nothing but describe tables and change rows.
+func onlyRows(typ replication.EventType) bool {
+	switch typ {
+	case replication.WRITE_ROWS_EVENTv1, replication.UPDATE_ROWS_EVENTv1, replication.DELETE_ROWS_EVENTv1,
+		replication.WRITE_ROWS_EVENTv2, replication.UPDATE_ROWS_EVENTv2, replication.DELETE_ROWS_EVENTv2,
+		replication.MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1, replication.MARIADB_UPDATE_ROWS_COMPRESSED_EVENT_V1, replication.MARIADB_DELETE_ROWS_COMPRESSED_EVENT_V1,
+		replication.TABLE_MAP_EVENT, partialUpdate:
+		return true
+	}
+	return false
+}
+
 // open begins a group. Its number is what messages call it by.
 func (f *follower) open(at change.Position, id gtid, when time.Time) error {
 	if f.group.open {
 		return fault.Corrupted("the log begins a transaction at %s inside another", f.at())
 	}
-	f.group = group{open: true}
+	had, err := f.pass(id)
+	if err != nil {
+		return err
+	}
+	f.group = group{open: true, at: at.Offset, had: had}
 	f.current, f.saved = id, f.saved[:0]
 	xid := uint32(id.n)
 	if id.n == 0 {
@@ -87,9 +114,14 @@ func (f *follower) mariaGTID(data []byte, h header, before change.Position) erro
 		return fault.Corrupted("the log has a GTID of %d bytes after %s", len(data), f.at())
 	}
 	id := gtid{origin: domain(binary.LittleEndian.Uint32(data[8:])), server: h.server, n: binary.LittleEndian.Uint64(data)}
-	err := f.open(before, id, time.Unix(int64(h.time), 0).UTC())
+	if err := f.open(before, id, time.Unix(int64(h.time), 0).UTC()); err != nil {
+		return err
+	}
 	f.group.begun = data[12]&flagStandalone == 0 // MariaDB writes no BEGIN
-	return err
+	if data[12]&flagPrepared != 0 {
+		f.beginPart()
+	}
+	return nil
 }
 
 // domain is the text of a domain's number, which is nearly always the same.
@@ -143,6 +175,7 @@ func (f *follower) commit() error {
 	f.group = group{}
 	if f.current.n != 0 {
 		f.set.add(f.current.origin, f.current.server, f.current.n)
+		f.passed(f.current)
 	}
 	f.text = ""
 	if f.build.Ordinal == 0 {
@@ -159,6 +192,32 @@ func (f *follower) undo(n uint64) error {
 		return fault.Refuse("raise source.max_transaction_bytes above the size of that transaction and start again: it is read anew from the mark",
 			"the log takes back a part of a transaction at %s that was handed on already", f.at())
 	}
+	return nil
+}
+
+// gtidList takes the list at the beginning of one of MariaDB's files: the newest
+// transactions of each domain and server before it, those of a domain in their order.
+func (f *follower) gtidList(data []byte) error {
+	if !f.unknown {
+		return nil
+	}
+	bad := func() error {
+		return fault.Corrupted("the list of GTIDs at the beginning of log file %s cannot be read", f.file)
+	}
+	if len(data) < 4 {
+		return bad()
+	}
+	n := int(binary.LittleEndian.Uint32(data) & (1<<28 - 1))
+	data = data[4:]
+	if len(data) < 16*n {
+		return bad()
+	}
+	f.set = gtids{mariaDB: true}
+	for ; n > 0; n-- {
+		f.set.add(domain(binary.LittleEndian.Uint32(data)), binary.LittleEndian.Uint32(data[4:]), binary.LittleEndian.Uint64(data[8:]))
+		data = data[16:]
+	}
+	f.unknown, f.text = false, ""
 	return nil
 }
 
@@ -194,7 +253,7 @@ func (f *follower) rotate(data []byte, h header) error {
 			return err
 		}
 	}
-	f.file, f.number, f.offset, f.text = name, n, 4, ""
+	f.file, f.number, f.offset, f.created, f.text = name, n, 4, 0, "" // its description comes next
 	f.layouts.forget()
 	return nil
 }
@@ -202,14 +261,9 @@ func (f *follower) rotate(data []byte, h header) error {
 // newFile takes the description that stands at the beginning of a file. Its time tells
 // that file from another of the same name, made after RESET MASTER.
 func (f *follower) newFile(raw []byte, h header) error {
-	raw = bytes.Clone(raw)
-	e, err := f.parser.Parse(raw)
+	described, err := readDescription(f.parser, raw)
 	if err != nil {
-		return fault.Corrupted("read the description of log file %s: %v", f.file, err)
-	}
-	described, ok := e.Event.(*replication.FormatDescriptionEvent)
-	if !ok {
-		return fault.Corrupted("the description of log file %s is something else", f.file)
+		return err
 	}
 	f.sums = described.ChecksumAlgorithm == replication.BINLOG_CHECKSUM_ALG_CRC32
 	// Checksums are taken off before events are parsed.
@@ -226,24 +280,29 @@ func (f *follower) newFile(raw []byte, h header) error {
 	return nil
 }
 
-// xaPrepare ends the first part of a distributed transaction. What it wrote counts from
-// its second part on, which may come much later or say that it was undone.
-func (f *follower) xaPrepare(data []byte) error {
-	if len(data) > 0 && data[0] != 0 { // in one phase: it is a commit
-		return f.commit()
+// readDescription reads the description of a file, by which the parser reads its events.
+func readDescription(p *replication.BinlogParser, raw []byte) (*replication.FormatDescriptionEvent, error) {
+	e, err := p.Parse(bytes.Clone(raw))
+	if err != nil {
+		return nil, fault.Corrupted("read the description of a log file: %v", err)
 	}
-	if f.build.Ordinal > 0 {
-		return fault.Refuse("leave the tables that are written so out of the flows, or have them written without XA; then `tailrace run --overwrite`",
-			"the log holds a distributed (XA) transaction that writes to followed tables, prepared at %s: it cannot be followed", f.at())
+	described, ok := e.Event.(*replication.FormatDescriptionEvent)
+	if !ok {
+		return nil, fault.Corrupted("the description of a log file is something else")
 	}
-	return f.commit()
+	return described, nil
 }
 
 var payloadDecoder, payloadDecoderErr = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
 
-// payload takes a compressed transaction: fields of type, length and value, then the
-// events, compressed together (codecs/binary.cpp of MySQL's source).
+// payload takes a compressed transaction.
 func (f *follower) payload(data []byte) error {
+	return f.unpack(data, func(raw []byte) error { return f.take(raw, true) })
+}
+
+// unpack gives each event of a compressed transaction: fields of type, length and value,
+// then the events, compressed together (codecs/binary.cpp of MySQL's source).
+func (f *follower) unpack(data []byte, take func(raw []byte) error) error {
 	const (
 		end         = 0
 		compression = 2
@@ -292,7 +351,7 @@ func (f *follower) payload(data []byte) error {
 		if size < headerBytes || uint64(size) > uint64(len(data)) {
 			return fault.Corrupted("the compressed transaction at %s ends inside an event", f.at())
 		}
-		if err := f.take(data[:size], true); err != nil {
+		if err := take(data[:size]); err != nil {
 			return err
 		}
 		data = data[size:]

@@ -6,14 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"log/slog"
-	"net"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-mysql-org/go-mysql/client"
-	binlog "github.com/go-mysql-org/go-mysql/mysql"
 	"github.com/go-mysql-org/go-mysql/replication"
 
 	"tailrace/internal/change"
@@ -28,11 +23,6 @@ const quietEvery = time.Second
 // backlogPause is how long more is waited for, where more seemed to be there, before what
 // is complete is handed on all the same.
 const backlogPause = 5 * time.Millisecond
-
-// writePatience is how long the server waits for us to take what it sends, while the
-// destination is slow or a table is copied. Its own default of a minute ends a stream
-// that rests.
-const writePatience = 24 * time.Hour
 
 // follower reads one stream of the log.
 //
@@ -58,7 +48,10 @@ type follower struct {
 	offset  uint64 // the end of the newest event of it
 	created uint32 // when it was begun
 	sums    bool   // its events end with a checksum
+	ahead   uint64 // events up to this offset are passed over unseen; 0: none
 	set     gtids  // transactions before offset
+	unknown bool   // set is: the next file tells it, of MariaDB
+	held    gtids  // transactions that the destination has, wherever they are in the log
 	current gtid   // the open transaction's
 	text    string // the resume position at the newest commit or quiet point; empty: to be made
 
@@ -67,6 +60,8 @@ type follower struct {
 	arena   arena
 	build   segment.Builder
 	saved   []savepoint
+
+	prepared firstParts
 
 	quietAt time.Time // when a quiet point was last handed on alone
 	backlog bool      // more is there already
@@ -82,7 +77,13 @@ type gtid struct {
 // group is the open group of events, which is a transaction or one statement.
 type group struct {
 	open  bool
-	begun bool // BEGIN was seen: COMMIT, ROLLBACK or XID will come. Otherwise one statement ends it
+	begun bool   // BEGIN was seen: COMMIT, ROLLBACK or XID will come. Otherwise one statement ends it
+	had   bool   // the destination has it already: what it holds is passed over
+	at    uint64 // where it begins
+
+	xa   bool // the first part of a distributed transaction: what it holds is kept back
+	part part
+	kept int // bytes of part
 }
 
 // savepoint is a place inside the open transaction.
@@ -104,6 +105,9 @@ func (s *Source) Follow(ctx context.Context, from change.Position, o source.Foll
 func (f *follower) follow(ctx context.Context, o source.FollowOptions) (err error) {
 	s := f.source
 	if f.facts, err = s.readServer(ctx); err != nil {
+		return err
+	}
+	if err := s.sameServer(f.facts.identity); err != nil {
 		return err
 	}
 	if err := f.facts.refusal(); err != nil {
@@ -177,10 +181,20 @@ func (f *follower) begin(ctx context.Context, text string) error {
 		}
 	}
 	f.file, f.number, f.offset = file.name, f.from.File, f.from.Offset
-	f.set, err = parseGTIDs(f.facts.mariaDB, f.mark.gtids)
-	if err != nil {
+	if f.offset > positionEnds {
+		f.offset, f.ahead = fileBegin, f.offset
+	}
+	f.unknown = text == ""
+	if f.facts.mariaDB { // it was asked, and can tell of most places
+		f.unknown = f.mark.gtids == "" && (f.from.Offset == fileBegin || f.from.Offset > positionEnds)
+	}
+	set, err1 := parseGTIDs(f.facts.mariaDB, f.mark.gtids)
+	held, err2 := parseGTIDs(f.facts.mariaDB, f.mark.held)
+	if err := errors.Join(err1, err2); err != nil {
 		return fault.Corrupted("read the mark's GTIDs: %v", err)
 	}
+	f.set, f.held = set, held
+	f.settle()
 	return nil
 }
 
@@ -191,7 +205,7 @@ func (f *follower) checkMariaDB(ctx context.Context, file string) error {
 		return err
 	}
 	switch {
-	case now == "": // before the list that stands at the beginning of the file
+	case now == "": // before the list that stands at the beginning of the file, or it cannot tell
 		return nil
 	case f.mark.gtids == "":
 		f.mark.gtids = now
@@ -227,106 +241,6 @@ func (v *server) refusal() error {
 			"binlog_row_value_options of the source is %s: its log holds parts of documents", v.partial)
 	}
 	return nil
-}
-
-// stream connects and reads until the context ends or something fails.
-func (f *follower) stream(ctx context.Context) error {
-	s := f.source
-	conn := &logConn{ctx: ctx, silence: s.silence, idle: f.idle}
-	host, port := s.dsn.Addr, uint16(0)
-	if s.dsn.Net == "tcp" {
-		h, p, err := net.SplitHostPort(s.dsn.Addr)
-		if err != nil {
-			return fault.Badly("source.dsn has no host and port")
-		}
-		n, err := strconv.ParseUint(p, 10, 16)
-		if err != nil {
-			return fault.Badly("source.dsn has no port")
-		}
-		host, port = h, uint16(n)
-	}
-	flags := uint16(0)
-	flavor := binlog.MySQLFlavor
-	if f.facts.mariaDB {
-		flavor = binlog.MariaDBFlavor
-		flags = replication.BINLOG_SEND_ANNOTATE_ROWS_EVENT // so that every event is sent, and offsets add up
-	}
-	cfg := replication.BinlogSyncerConfig{
-		ServerID: s.cfg.ServerID, Flavor: flavor, Host: host, Port: port, User: s.dsn.User, Password: s.dsn.Passwd, Localhost: "tailrace " + s.cfg.Pipeline,
-		RawModeEnabled: true, HeartbeatPeriod: heartbeat, DisableRetrySync: true, DiscardGTIDSet: true, EventCacheCount: 1, DumpCommandFlag: flags,
-		Logger: slog.New(slog.DiscardHandler), TLSConfig: s.dsn.TLS, SynchronousEventHandler: f,
-		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
-			d := net.Dialer{Timeout: connectPatience}
-			c, err := d.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			// A server that takes connections and says nothing must not hold us.
-			if err := c.SetDeadline(time.Now().Add(connectPatience)); err != nil {
-				return nil, errors.Join(err, c.Close())
-			}
-			if conn.Conn != nil { // later ones end the first
-				return c, nil
-			}
-			conn.Conn = c
-			return conn, nil
-		},
-		Option: func(c *client.Conn) error {
-			_, err := c.Execute(fmt.Sprintf("SET SESSION net_write_timeout = %d", int(writePatience.Seconds())))
-			return err
-		},
-	}
-	syncer := replication.NewBinlogSyncer(cfg)
-	start := binlog.Position{Name: f.file, Pos: uint32(f.offset)}
-	if f.offset > 1<<32-1 { // the command's field has four bytes: read over what is before
-		start.Pos = 4
-	}
-	conn.started.Store(false)
-	events, err := syncer.StartSync(start)
-	if err != nil {
-		syncer.Close()
-		return s.explainStream(err)
-	}
-	conn.started.Store(true) // each read has its own deadline from now on
-	if err := conn.Conn.SetWriteDeadline(time.Time{}); err != nil {
-		syncer.Close()
-		return fault.Retry(err, "read the log")
-	}
-	interrupt := context.AfterFunc(ctx, func() { conn.Conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer interrupt()
-	_, err = events.GetEvent(ctx) // events go to HandleEvent: only the end comes here
-	syncer.Close()                // waits for its goroutine
-	if f.failed != nil {
-		return f.failed
-	}
-	return s.explainStream(err)
-}
-
-// explainStream gives the server's errors in the stream their remedies.
-func (s *Source) explainStream(err error) error {
-	var e *binlog.MyError
-	var judged *fault.Error
-	switch {
-	case errors.As(err, &judged), errors.Is(err, context.Canceled):
-		return err
-	case !errors.As(err, &e):
-		return fault.Retry(err, "read the log")
-	}
-	text := e.Message
-	switch {
-	case e.Code == errAccessDenied || e.Code == errPrivilege:
-		return fault.Refuse(s.grant(s.replicationRights(), "*.*"), "the account may not read the log: %s", text)
-	case e.Code != errReadingBinlog:
-		return fault.Retry(err, "read the log")
-	case strings.Contains(text, "same server_id") || strings.Contains(text, "same server_uuid"):
-		return fault.Refuse(fmt.Sprintf("end the other reader, or give this pipeline another number: source.server_id (it is %d now)", s.cfg.ServerID),
-			"another replica with the number of this pipeline has connected to the source, which serves only one: %s", text)
-	case strings.Contains(text, "purged") || strings.Contains(text, "Could not find first log file"):
-		return fault.Refuse("`tailrace run --overwrite` copies everything again; then keep the log longer on the source (binlog_expire_logs_seconds)", "the log was purged: %s", text)
-	case strings.Contains(text, "shutdown") || strings.Contains(text, "KILL"):
-		return fault.Retry(err, "read the log")
-	}
-	return fault.Refuse("look into the source's error log. If its log is damaged: `tailrace run --overwrite` copies everything again", "the source cannot read its log: %s", text)
 }
 
 // HandleEvent takes one raw event; the library calls it.
@@ -398,7 +312,7 @@ func (f *follower) portion() error {
 
 // position is the end of the newest event.
 func (f *follower) position() change.Position {
-	return change.Position{File: f.number, Offset: f.offset}
+	return change.Position{Epoch: f.from.Epoch, File: f.number, Offset: f.offset}
 }
 
 // at names the position for an error.
@@ -407,7 +321,11 @@ func (f *follower) at() string { return fmt.Sprintf("%s:%d", f.file, f.offset) }
 // resume is what the mark needs at the newest commit or quiet point.
 func (f *follower) resume() string {
 	if f.text == "" {
-		f.text = resume{file: f.file, created: f.created, gtids: f.set.String()}.String()
+		r := resume{file: f.file, created: f.created, held: f.held.String()}
+		if !f.unknown {
+			r.gtids = f.set.String()
+		}
+		f.text = r.String()
 	}
 	return f.text
 }
@@ -421,6 +339,11 @@ type header struct {
 	flags  uint16
 }
 
+func headerOf(raw []byte) header {
+	return header{time: binary.LittleEndian.Uint32(raw), typ: replication.EventType(raw[4]), server: binary.LittleEndian.Uint32(raw[5:]),
+		next: binary.LittleEndian.Uint32(raw[13:]), flags: binary.LittleEndian.Uint16(raw[17:])}
+}
+
 const (
 	headerBytes    = 19
 	flagArtificial = 0x20 // made by the server for us: not in the file
@@ -432,8 +355,7 @@ func (f *follower) take(raw []byte, inner bool) error {
 	if len(raw) < headerBytes {
 		return fault.Corrupted("the log has an event of %d bytes after %s", len(raw), f.at())
 	}
-	h := header{time: binary.LittleEndian.Uint32(raw), typ: replication.EventType(raw[4]), server: binary.LittleEndian.Uint32(raw[5:]),
-		next: binary.LittleEndian.Uint32(raw[13:]), flags: binary.LittleEndian.Uint16(raw[17:])}
+	h := headerOf(raw)
 	if f.sums && !inner && h.typ != replication.FORMAT_DESCRIPTION_EVENT {
 		var err error
 		if raw, err = f.withoutSum(raw); err != nil {
@@ -444,11 +366,23 @@ func (f *follower) take(raw []byte, inner bool) error {
 	if !inner && h.next != 0 && h.flags&flagArtificial == 0 && h.typ != replication.HEARTBEAT_EVENT && h.typ != replication.HEARTBEAT_LOG_EVENT_V2 {
 		f.advance(h.next)
 	}
+	if f.ahead != 0 && h.flags&flagArtificial == 0 && h.typ != replication.FORMAT_DESCRIPTION_EVENT {
+		if f.offset <= f.ahead {
+			return nil
+		}
+		if before.Offset != f.ahead {
+			return setBack(f.from, fmt.Sprintf("no event of log file %s ends there", f.file))
+		}
+		f.ahead = 0
+	}
 	if err := f.event(raw, h, before); err != nil {
 		return err
 	}
 	if inner || f.group.open || f.build.Open {
 		return f.portion()
+	}
+	if f.ahead != 0 {
+		return nil
 	}
 	f.build.QuietAt(f.position())
 	return f.portion()
@@ -467,12 +401,14 @@ func (f *follower) withoutSum(raw []byte) ([]byte, error) {
 	return raw[:n:n], nil
 }
 
-// advance takes the lower half of where the newest event ends: a file may be larger than
-// 4 GB, because a transaction is never divided.
-func (f *follower) advance(low uint32) {
-	offset := f.offset&^(1<<32-1) | uint64(low)
-	if offset < f.offset && f.offset-offset > 1<<31 {
+// advance takes the lower half of where the newest event ends, which is all that events
+// say. None is as long as 2 GB, so the upper half follows from it.
+func (f *follower) advance(low uint32) { f.offset = advanced(f.offset, low) }
+
+func advanced(from uint64, low uint32) uint64 {
+	offset := from&^positionEnds | uint64(low)
+	if offset < from && from-offset > 1<<31 {
 		offset += 1 << 32
 	}
-	f.offset = max(f.offset, offset)
+	return max(from, offset)
 }

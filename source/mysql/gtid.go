@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -151,24 +152,100 @@ func (g *gtids) String() string {
 	return string(b)
 }
 
+// find returns the part of an origin, nil if there is none.
+func (g *gtids) find(origin string) *gtidPart {
+	at, found := slices.BinarySearchFunc(g.parts, origin, func(p gtidPart, o string) int { return strings.Compare(p.origin, o) })
+	if !found {
+		return nil
+	}
+	return &g.parts[at]
+}
+
+func (g *gtids) drop(origin string) {
+	g.parts = slices.DeleteFunc(g.parts, func(p gtidPart) bool { return p.origin == origin })
+}
+
+// includes reports whether a number lies in the ranges.
+func (p *gtidPart) includes(n uint64) bool {
+	at, _ := slices.BinarySearchFunc(p.ranges, n, func(r gtidRange, n uint64) int {
+		if r.to < n {
+			return -1
+		}
+		return 1
+	})
+	return at < len(p.ranges) && p.ranges[at].from <= n
+}
+
+// contains reports whether all of o lies in g. Of MariaDB that is judged by numbers alone:
+// a domain's numbers grow, whoever gives them.
+func (g *gtids) contains(o *gtids) bool {
+	for i := range o.parts {
+		p := g.find(o.parts[i].origin)
+		for _, r := range o.parts[i].ranges {
+			switch {
+			case p == nil:
+				return false
+			case g.mariaDB:
+				if p.ranges[0].to < r.to {
+					return false
+				}
+			case !slices.ContainsFunc(p.ranges, func(have gtidRange) bool { return have.from <= r.from && r.to <= have.to }):
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// addAll adds o. Of MariaDB the higher number of each domain stays.
+func (g *gtids) addAll(o *gtids) {
+	for _, p := range o.parts {
+		for _, r := range p.ranges {
+			switch have := g.find(p.origin); {
+			case !g.mariaDB:
+				g.addRange(p.origin, r)
+			case have == nil || have.ranges[0].to < r.to:
+				g.add(p.origin, p.server, r.to)
+			}
+		}
+	}
+}
+
 // resume is what a mark remembers beside the position: which file the position is in,
 // when that file was begun, and the transactions before it.
 type resume struct {
 	file    string // name of the log file
 	created uint32 // when it was begun, by the source's clock, in seconds since 1970; 0: not known
 	gtids   string
+	held    string // transactions that are in the destination too, wherever they are in the log; mostly empty
 }
 
 func (r resume) String() string {
-	return r.file + " " + strconv.FormatUint(uint64(r.created), 10) + " " + r.gtids
+	text := r.file + " " + strconv.FormatUint(uint64(r.created), 10) + " " + r.gtids
+	if r.held != "" {
+		text += " " + r.held
+	}
+	return text
 }
 
 // parseResume reads what String writes.
 func parseResume(text string) (r resume, err error) {
-	fields := strings.SplitN(text, " ", 3)
-	if len(fields) != 3 {
+	fields := strings.Split(text, " ")
+	if len(fields) != 3 && len(fields) != 4 {
 		return r, fmt.Errorf("%q is not a log file's name, a time and a GTID set", text)
 	}
 	created, err := strconv.ParseUint(fields[1], 10, 32)
-	return resume{file: fields[0], created: uint32(created), gtids: fields[2]}, err
+	r = resume{file: fields[0], created: uint32(created), gtids: fields[2]}
+	if len(fields) == 4 {
+		r.held = fields[3]
+	}
+	return r, err
+}
+
+// has is everything that the destination has.
+func (r resume) has(mariaDB bool) (gtids, error) {
+	set, err1 := parseGTIDs(mariaDB, r.gtids)
+	held, err2 := parseGTIDs(mariaDB, r.held)
+	set.addAll(&held)
+	return set, errors.Join(err1, err2)
 }

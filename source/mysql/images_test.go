@@ -181,8 +181,6 @@ func TestWhatTheLogDoesNotHoldIsRefusedByName(t *testing.T) {
 		}
 		refuses("in place of the rows", "SET SESSION binlog_format = STATEMENT", "UPDATE t SET v = 2")
 		refuses("", "SET SESSION binlog_format = STATEMENT", "INSERT INTO other VALUES (1)")
-		refuses("distributed (XA)", "XA START 'one'", "INSERT INTO t VALUES (20, 1)", "XA END 'one'", "XA PREPARE 'one'", "XA COMMIT 'one'")
-		refuses("", "XA START 'two'", "INSERT INTO other VALUES (2)", "XA END 'two'", "XA PREPARE 'two'", "XA COMMIT 'two'")
 		if !r.server.Binaries.MariaDB {
 			r.exec("CREATE TABLE j (id int PRIMARY KEY, d json)", `INSERT INTO j VALUES (1, '{"a": 1, "b": "some more text to make it worth it"}')`)
 			if err := r.source.Publish(t.Context(), []source.Followed{{Table: r.relation("j").Table}}); err != nil {

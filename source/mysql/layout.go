@@ -32,7 +32,7 @@ type described struct {
 // newTable makes the layout that the pipeline sees. Under binlog_row_image FULL the old
 // row is logged whole, with every update and delete.
 func newTable(d *described, o *layoutOptions) *change.Table {
-	t := &change.Table{ID: tableID(d.name), Name: d.name, Identity: change.IdentityFull}
+	t := &change.Table{ID: tableID(d.name), Name: d.name, Identity: change.IdentityFull, FileLog: true}
 	if !o.full {
 		t.Identity = change.IdentityDefault
 		if len(d.key) == 0 {

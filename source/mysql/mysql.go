@@ -32,6 +32,8 @@ type Config struct {
 	ZeroDates string // ZeroDatesError (also if empty), ZeroDatesNull, ZeroDatesText
 	Sessions  int    // that copy at once, all of one snapshot; 0: 4
 	Logger    *slog.Logger
+
+	SnapshotLock string // LockAuto (also if empty), LockTables, LockNever
 }
 
 // Source implements source.Source for MariaDB and MySQL.
@@ -45,6 +47,7 @@ type Source struct {
 
 	mu         sync.Mutex
 	known      *server
+	marked     source.Located // what the mark remembers; zero: there is none, or nobody said
 	collations map[uint64]characterSet
 	described  map[change.Name]*described    // as the catalogue was when it was last read
 	tables     map[change.Name]*change.Table // as they were last handed on
@@ -52,7 +55,10 @@ type Source struct {
 	version    uint64                        // of followed
 }
 
-var _ source.Source = (*Source)(nil)
+var (
+	_ source.Source  = (*Source)(nil)
+	_ source.Locator = (*Source)(nil)
+)
 
 const (
 	defaultSessions = 4
@@ -79,6 +85,13 @@ func New(cfg Config) (*Source, error) {
 	default:
 		return nil, fault.Badly("source.zero_dates is error, null or text, not %q", cfg.ZeroDates)
 	}
+	switch cfg.SnapshotLock {
+	case "":
+		cfg.SnapshotLock = LockAuto
+	case LockAuto, LockTables, LockNever:
+	default:
+		return nil, fault.Badly("source.snapshot_lock is auto, tables or never, not %q", cfg.SnapshotLock)
+	}
 	if cfg.Sessions <= 0 {
 		cfg.Sessions = defaultSessions
 	}
@@ -86,10 +99,7 @@ func New(cfg Config) (*Source, error) {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.ServerID == 0 {
-		// Away from the small numbers that people give to servers.
-		h := fnv.New32a()
-		h.Write([]byte("tailrace " + cfg.Pipeline))
-		cfg.ServerID = 1<<30 | h.Sum32()&(1<<30-1)
+		cfg.ServerID = replicaNumber("tailrace " + cfg.Pipeline)
 	}
 	s := &Source{cfg: cfg, dsn: prepared(dsn), log: cfg.Logger, silence: defaultSilence,
 		described: map[change.Name]*described{}, tables: map[change.Name]*change.Table{}}
@@ -103,6 +113,14 @@ func New(cfg Config) (*Source, error) {
 	s.db.SetMaxOpenConns(3) // Follow, Watch and the pipeline ask at once
 	s.db.SetMaxIdleConns(1)
 	return s, nil
+}
+
+// replicaNumber makes a number for a reader of the log, away from the small ones that
+// people give to servers.
+func replicaNumber(of string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(of))
+	return 1<<30 | h.Sum32()&(1<<30-1)
 }
 
 // DatabaseOf is the database that a connection string names, or empty: the source's
@@ -132,7 +150,10 @@ func (s *Source) State(ctx context.Context) (source.State, error) {
 	if err != nil {
 		return source.State{}, err
 	}
-	st.Oldest, err = positionOf(files[0].name, 4)
+	if st.Oldest, err = s.positionOf(files[0].name, fileBegin); err != nil {
+		return source.State{}, err
+	}
+	st.Moved, err = s.moved(ctx, f, files)
 	return st, err
 }
 
@@ -142,7 +163,7 @@ func (s *Source) Head(ctx context.Context) (change.Position, error) {
 	if err != nil {
 		return change.Position{}, err
 	}
-	return positionOf(file, offset)
+	return s.positionOf(file, offset)
 }
 
 // PlanPublications implements source.Source: the server keeps no list of what we follow.

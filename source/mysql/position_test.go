@@ -30,9 +30,9 @@ func (r *rig) refuses(from change.Position, resume, says string) {
 func TestMarkThatTheLogDoesNotHoldIsRefused(t *testing.T) {
 	onAll(t, func(r *rig) {
 		r.exec("CREATE TABLE t (id int PRIMARY KEY)", "FLUSH BINARY LOGS")
-		from := r.head()
+		from, begin := r.mark()
 		r.exec("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
-		first := r.stream(from)
+		first := r.streamFrom(from, begin)
 		mark, resume := first.end, first.resume
 
 		// It goes on where it was, and the resume position stays true over files.
@@ -230,81 +230,6 @@ func TestSecondReaderWithTheSameNumberEndsTheFirst(t *testing.T) {
 	<-ended
 }
 
-// All sessions of a snapshot see the same moment, and it is the one that the position
-// names, while others write as fast as they can.
-func TestSnapshotIsExactWhileOthersWrite(t *testing.T) {
-	onAll(t, func(r *rig) {
-		r.exec("CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
-		stop := make(chan struct{})
-		var writers sync.WaitGroup
-		for w := range 3 {
-			db := r.server.Open(t, r.database)
-			writers.Go(func() {
-				for i := 0; ; i++ {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					tx, err := db.Begin()
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					id := w*1_000_000 + i
-					_, err1 := tx.Exec(fmt.Sprintf("INSERT INTO a VALUES (%d)", id))
-					_, err2 := tx.Exec(fmt.Sprintf("INSERT INTO b VALUES (%d)", id))
-					if err := errors.Join(err1, err2, tx.Commit()); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		for range 5 {
-			time.Sleep(50 * time.Millisecond)
-			a, b := r.relation("a"), r.relation("b")
-			snap, err := r.source.Snapshot(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			var rows [2][]string
-			var copies sync.WaitGroup
-			copies.Go(func() { rows[0] = r.copyFrom(snap, a) })
-			copies.Go(func() { rows[1] = r.copyFrom(snap, b) })
-			copies.Wait()
-			if err := snap.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if strings.Join(rows[0], " ") != strings.Join(rows[1], " ") {
-				t.Errorf("two sessions saw %d and %d rows", len(rows[0]), len(rows[1]))
-			}
-			// What the log says up to the position is what the snapshot holds.
-			h, err := r.follow(change.Position{File: snap.Position().File, Offset: 4}, snap.Position(), source.FollowOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			logged := 0
-			for _, e := range h.events {
-				if e.table == "a" {
-					logged++
-				}
-			}
-			if logged != len(rows[0]) {
-				t.Errorf("the snapshot at %s holds %d rows, the log up to there %d", snap.Position(), len(rows[0]), logged)
-			}
-			if h.end != snap.Position() {
-				t.Errorf("the snapshot is at %s, inside the transaction that ends at %s", snap.Position(), h.end)
-			}
-			if got, err := parseResume(snap.(source.Resumable).Resume()); err != nil || h.resume[strings.LastIndexByte(h.resume, ' '):] == "" || got.gtids == "" {
-				t.Errorf("resume %+v: %v", got, err)
-			}
-		}
-		close(stop)
-		writers.Wait()
-	}, dbtest.Dedicated())
-}
-
 // A session of a snapshot that is lost cannot be had again: the copy begins anew.
 func TestCopyWhoseSessionsWereKilledIsRetried(t *testing.T) {
 	onAll(t, func(r *rig) {
@@ -355,6 +280,10 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 				t.Errorf("findings have no %q:\n%s", want, got)
 			}
 		}
+		r.exec("GRANT LOCK TABLES ON `" + r.database + "`.* TO weak")
+		if got := findings(r.open(cfg)); !strings.Contains(got, "false: the account may not lock all of the source for a moment: a copy that needs a lock takes it on the followed tables") {
+			t.Errorf("with the right to LOCK TABLES:\n%s", got)
+		}
 		cfg.DSN = r.server.URLAs("weak", "wrong", r.database)
 		if _, err := r.open(cfg).State(t.Context()); fault.KindOf(err) != fault.Operator || strings.Contains(err.Error(), "wrong") {
 			t.Errorf("%v", err)
@@ -377,4 +306,71 @@ func TestSettingsThatMakeTheLogUnreadableBlock(t *testing.T) {
 	if _, err := New(Config{DSN: "postgres://u:secret@h/d", Logger: quiet}); fault.KindOf(err) != fault.Usage || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v", err)
 	}
+}
+
+// The server ends the thread that sends us its log: retried, and nothing is missed.
+func TestStreamGoesOnAfterItsThreadWasKilled(t *testing.T) {
+	onAll(t, func(r *rig) {
+		r.exec("CREATE TABLE t (id int PRIMARY KEY)")
+		from, resume := r.mark()
+		r.exec("INSERT INTO t VALUES (1)")
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		got, fails := make(chan change.Tx, 10), make(chan error, 1)
+		go func() {
+			fails <- r.source.Follow(ctx, from, source.FollowOptions{Resume: resume}, func(_ context.Context, seg *change.Segment) error {
+				for _, tx := range seg.Txs {
+					if len(tx.Changes) > 0 {
+						got <- tx
+					}
+				}
+				return nil
+			})
+		}()
+		first := <-got
+		for _, line := range r.server.Query(t, "", "SHOW PROCESSLIST") {
+			if fields := strings.Split(line, "|"); strings.HasPrefix(fields[4], "Binlog Dump") {
+				r.exec("KILL " + fields[0])
+			}
+		}
+		r.exec("INSERT INTO t VALUES (2)")
+		if err := <-fails; fault.KindOf(err) != fault.Transient {
+			t.Errorf("the stream ended with %v", err)
+		}
+		h := r.streamFrom(first.End, first.Resume)
+		r.want(h, "INSERT t new [2]")
+	})
+}
+
+// GTIDs with tags, which MySQL has since 8.3.
+func TestTaggedGTIDsAreInTheMark(t *testing.T) {
+	onAll(t, func(r *rig) {
+		if f, err := r.source.facts(t.Context()); err != nil || f.mariaDB || !f.atLeast(8, 3) {
+			return
+		}
+		r.exec("CREATE TABLE t (id int PRIMARY KEY)")
+		from, resume := r.mark()
+		r.exec("SET gtid_next = 'AUTOMATIC:shop'", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)", "SET gtid_next = 'AUTOMATIC:other'", "INSERT INTO t VALUES (3)", "SET gtid_next = 'AUTOMATIC'", "INSERT INTO t VALUES (4)")
+		h := r.streamFrom(from, resume)
+		r.want(h, "INSERT t new [1]", "INSERT t new [2]", "INSERT t new [3]", "INSERT t new [4]")
+		set, err := parseResume(h.resume)
+		if err != nil || !strings.Contains(set.gtids, ":shop:") {
+			t.Fatalf("%q: %v", h.resume, err)
+		}
+		if got := r.server.Query(t, "", fmt.Sprintf("SELECT gtid_subtract(@@global.gtid_executed, '%s'), gtid_subtract('%[1]s', @@global.gtid_executed)", set.gtids)); got[0] != "|" {
+			t.Errorf("GTIDs %s differ from the server's by %s", set.gtids, got[0])
+		}
+		r.exec("SET gtid_next = 'AUTOMATIC:shop'", "INSERT INTO t VALUES (5)", "SET gtid_next = 'AUTOMATIC'")
+		r.want(r.streamFrom(h.end, h.resume), "INSERT t new [5]")
+		r.source.Locate(source.Located{System: "another", Position: h.end, Resume: h.resume})
+		st, err := r.source.State(t.Context())
+		if err != nil || st.Moved == nil || st.Moved.Problem != "" {
+			t.Fatalf("%+v: %v", st.Moved, err)
+		}
+		g, err := r.goOn(st.Moved.Position, st.Moved.Resume)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.want(g, "INSERT t new [5]")
+	})
 }

@@ -111,3 +111,15 @@ func TestMalformedValuesAreErrors(t *testing.T) {
 		}
 	}
 }
+
+// Between the end of a file and the description of the next one nothing says when that
+// was begun: the former one's time would make a mark look like another log's.
+func TestAPlaceAtTheFrontOfAFileHasNoTime(t *testing.T) {
+	f := follower{file: "binlog.000001", number: 1, offset: 200, created: 7}
+	if err := f.rotate(append([]byte{4, 0, 0, 0, 0, 0, 0, 0}, "binlog.000002"...), header{next: 300}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := parseResume(f.resume()); err != nil || r.file != "binlog.000002" || r.created != 0 {
+		t.Errorf("%+v: %v", r, err)
+	}
+}

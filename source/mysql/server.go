@@ -2,6 +2,8 @@ package mysql
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -34,6 +36,7 @@ type server struct {
 	replica   bool   // log_replica_updates is off: what it receives is not in its log
 	lowerCase int
 	legacyPos string // MariaDB 11.4 and later: binlog_legacy_event_pos
+	encrypted bool   // our sessions with it are
 }
 
 // atLeast reports whether the version is that or later.
@@ -92,6 +95,11 @@ func (s *Source) readServer(ctx context.Context) (*server, error) {
 	if f.image == "" {
 		f.image = "FULL"
 	}
+	var name, cipher string
+	if err := s.db.QueryRowContext(ctx, "SHOW SESSION STATUS LIKE 'Ssl_cipher'").Scan(&name, &cipher); err != nil {
+		return nil, s.explain(err, "ask whether the session is encrypted")
+	}
+	f.encrypted = cipher != ""
 	s.mu.Lock()
 	s.known = f
 	s.mu.Unlock()
@@ -128,10 +136,13 @@ func numberOf(name string) (base string, n uint32, err error) {
 	return name[:at], uint32(number), nil
 }
 
+// fileBegin is where the first event of a file lies, behind four bytes that say what it is.
+const fileBegin = 4
+
 // positionOf makes a position of a file's name and an offset.
-func positionOf(name string, offset uint64) (change.Position, error) {
+func (s *Source) positionOf(name string, offset uint64) (change.Position, error) {
 	_, n, err := numberOf(name)
-	return change.Position{File: n, Offset: offset}, err
+	return change.Position{Epoch: s.epoch(), File: n, Offset: offset}, err
 }
 
 // logFiles lists the files of the log, the oldest first.
@@ -210,8 +221,11 @@ func (s *Source) status(ctx context.Context, q querier) (file string, offset uin
 }
 
 // gtidsAt reads the set at a place of the log: MariaDB can tell it of any transaction's
-// end.
+// end that its function's four bytes can name. Empty: it cannot.
 func (s *Source) gtidsAt(ctx context.Context, q querier, file string, offset uint64) (string, error) {
+	if offset > positionEnds {
+		return "", nil
+	}
 	var set sql.NullString
 	if err := q.QueryRowContext(ctx, "SELECT binlog_gtid_pos(?, ?)", file, offset).Scan(&set); err != nil {
 		return "", s.explain(err, "read the GTIDs at a place of the log")
@@ -229,6 +243,7 @@ const (
 	errUnknownDatabase  = 1049
 	errNoSuchTable      = 1146
 	errTableChanged     = 1412
+	errNoSuchIndex      = 1176
 	errLockWait         = 1205
 	errReadingBinlog    = 1236
 	errServerShutdown   = 1053
@@ -260,9 +275,15 @@ func (s *Source) explain(err error, op string, args ...any) error {
 	var judged *fault.Error
 	var e *mysql.MySQLError
 	var n net.Error
+	var untrusted *tls.CertificateVerificationError
+	var unknown x509.UnknownAuthorityError
 	switch {
 	case err == nil, errors.As(err, &judged), errors.Is(err, context.Canceled):
 		return err
+	case errors.As(err, &untrusted), errors.As(err, &unknown):
+		return fault.Refuse("name the authority that has signed the server's certificate with ssl-ca in source.dsn, and the server by a name that the certificate has (ssl-mode=VERIFY_CA does not look at the name)", "%s: the source's certificate is not trusted: %v", op, err)
+	case errors.Is(err, mysql.ErrNoTLS):
+		return fault.Refuse("give the server a certificate (ssl_cert, ssl_key), or set ssl-mode=PREFERRED in source.dsn", "%s: the source does not encrypt", op)
 	case errors.As(err, &e):
 	case errors.Is(err, mysql.ErrInvalidConn), errors.Is(err, driver.ErrBadConn), errors.Is(err, mysql.ErrPktSync), errors.Is(err, sql.ErrConnDone), errors.Is(err, io.EOF), errors.As(err, &n), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, mysql.ErrBusyBuffer):
 		return fault.Retry(err, "%s", op)
@@ -280,7 +301,7 @@ func (s *Source) explain(err error, op string, args ...any) error {
 		return noLog()
 	case errUnknownDatabase:
 		return fault.Refuse("correct the database in source.dsn, or make it", "%s: %v", op, e)
-	case errServerShutdown, errTooManyUsers, errDeadlock, errLockWait, errKilled, errConnectionKilled, errStatementTimeout, errTableChanged:
+	case errServerShutdown, errTooManyUsers, errDeadlock, errLockWait, errKilled, errConnectionKilled, errStatementTimeout, errTableChanged, errNoSuchIndex:
 		return fault.Retry(e, "%s", op)
 	}
 	return fmt.Errorf("%s: %w", op, e)

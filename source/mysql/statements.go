@@ -58,6 +58,15 @@ func (f *follower) query(raw []byte, h header, before change.Position) error {
 	}
 	began := time.Unix(int64(h.time), 0).UTC()
 	word, rest := firstWord(s.text)
+	if f.group.xa {
+		switch next, _ := firstWord(rest); {
+		case word == "SAVEPOINT", word == "ROLLBACK" && next == "TO":
+			f.keep(raw)
+			return nil
+		case word == "ROLLBACK":
+			f.group.xa, f.group.part = false, part{}
+		}
+	}
 	switch word {
 	case "BEGIN", "START":
 		if !f.group.open {
@@ -89,22 +98,21 @@ func (f *follower) query(raw []byte, h header, before change.Position) error {
 	case "RELEASE":
 		return nil
 	case "XA":
-		switch next, _ := firstWord(rest); next {
-		case "START", "BEGIN":
-			if !f.group.open {
-				if err := f.open(before, gtid{}, began); err != nil {
-					return err
-				}
+		next, id := firstWord(rest)
+		if next == "END" {
+			return nil
+		}
+		if !f.group.open {
+			if err := f.open(before, gtid{}, began); err != nil {
+				return err
 			}
-			f.group.begun = true
-			return nil
-		case "END":
+		}
+		f.group.begun = true
+		if next == "START" || next == "BEGIN" {
+			f.beginPart()
 			return nil
 		}
-		if !f.group.open { // XA COMMIT, XA ROLLBACK of what was prepared before
-			return nil
-		}
-		return f.commit()
+		return f.xaEnd(id, next == "COMMIT")
 	}
 	if !f.group.open {
 		if err := f.open(before, gtid{}, began); err != nil {
@@ -155,7 +163,7 @@ func firstWord(text string) (word, rest string) {
 func (f *follower) statement(st statement) error {
 	s := f.source
 	words := lex(st.text, st.noEscapes)
-	if len(words) == 0 {
+	if len(words) == 0 || f.group.had {
 		return nil
 	}
 	switch words[0].upper() {

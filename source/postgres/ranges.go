@@ -63,6 +63,13 @@ func (n *snapshot) Measure(ctx context.Context, tables []*change.Table, most int
 	return out, nil
 }
 
+// blockRange is what a source.Range of ours is: blocks of one file.
+type blockRange struct {
+	leaf     change.Name // the table that holds the rows: the table itself or one of its partitions
+	from, to uint32      // blocks from <= n < to; to 0: to the end of the file
+	tree     string      // the partitions as they were measured; "" for an ordinary table
+}
+
 // file is a table or partition on disk.
 type file struct {
 	leaf          change.Name
@@ -80,11 +87,11 @@ func cut(files []file, most int64) []source.Range {
 		}
 		parts := max(1, min((f.bytes+most-1)/most, f.blocks))
 		for p := range parts {
-			r := source.Range{Leaf: f.leaf, From: uint32(f.blocks * p / parts), To: uint32(f.blocks * (p + 1) / parts), Bytes: f.bytes / parts, Tree: f.tree}
+			r := &blockRange{leaf: f.leaf, from: uint32(f.blocks * p / parts), to: uint32(f.blocks * (p + 1) / parts), tree: f.tree}
 			if p == parts-1 {
-				r.To = 0
+				r.to = 0
 			}
-			out = append(out, r)
+			out = append(out, source.Range{Bytes: f.bytes / parts, At: r})
 		}
 	}
 	if len(out) < 2 {
@@ -94,13 +101,13 @@ func cut(files []file, most int64) []source.Range {
 }
 
 // bounds is the condition of a range; "" for a whole file.
-func bounds(r *source.Range) string {
+func bounds(r *blockRange) string {
 	var parts []string
-	if r.From > 0 {
-		parts = append(parts, fmt.Sprintf("ctid >= '(%d,0)'::tid", r.From))
+	if r.from > 0 {
+		parts = append(parts, fmt.Sprintf("ctid >= '(%d,0)'::tid", r.from))
 	}
-	if r.To > 0 {
-		parts = append(parts, fmt.Sprintf("ctid < '(%d,0)'::tid", r.To))
+	if r.to > 0 {
+		parts = append(parts, fmt.Sprintf("ctid < '(%d,0)'::tid", r.to))
 	}
 	return strings.Join(parts, " AND ")
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"tailrace/internal/change"
-	"tailrace/source"
 )
 
 // The ranges of a file follow each other from its first block to beyond its last.
@@ -24,12 +23,13 @@ func TestRangesCoverEveryBlockOnce(t *testing.T) {
 			t.Fatal("one range is no cut")
 		}
 		for at := 0; at < len(ranges); {
-			if ranges[at].From != 0 {
-				t.Fatalf("a file begins at block %d", ranges[at].From)
+			blocks := func(i int) *blockRange { return ranges[i].At.(*blockRange) }
+			if blocks(at).from != 0 {
+				t.Fatalf("a file begins at block %d", blocks(at).from)
 			}
-			for ; ranges[at].To != 0; at++ {
-				if next := ranges[at+1].From; next != ranges[at].To || ranges[at].To <= ranges[at].From {
-					t.Fatalf("blocks %d to %d are followed by %d", ranges[at].From, ranges[at].To, next)
+			for ; blocks(at).to != 0; at++ {
+				if next := blocks(at + 1).from; next != blocks(at).to || blocks(at).to <= blocks(at).from {
+					t.Fatalf("blocks %d to %d are followed by %d", blocks(at).from, blocks(at).to, next)
 				}
 			}
 			at++
@@ -41,11 +41,11 @@ func TestRangesCoverEveryBlockOnce(t *testing.T) {
 }
 
 func TestRangeIsACondition(t *testing.T) {
-	for want, r := range map[string]source.Range{
+	for want, r := range map[string]blockRange{
 		"":                    {},
-		"ctid < '(5,0)'::tid": {To: 5},
-		"ctid >= '(5,0)'::tid AND ctid < '(9,0)'::tid": {From: 5, To: 9},
-		"ctid >= '(9,0)'::tid":                         {From: 9},
+		"ctid < '(5,0)'::tid": {to: 5},
+		"ctid >= '(5,0)'::tid AND ctid < '(9,0)'::tid": {from: 5, to: 9},
+		"ctid >= '(9,0)'::tid":                         {from: 9},
 	} {
 		if got := bounds(&r); got != want {
 			t.Errorf("%+v: %q, want %q", r, got, want)

@@ -196,7 +196,11 @@ func (n *snapshot) copy(ctx context.Context, r source.CopyRequest, w io.Writer) 
 		return 0, err
 	}
 	defer func() { n.giveBack(conn, err == nil) }()
-	t, err := n.pin(ctx, conn, r.Table, r.Range)
+	var part *blockRange
+	if r.Range != nil {
+		part = r.Range.At.(*blockRange)
+	}
+	t, err := n.pin(ctx, conn, r.Table, part)
 	if err != nil {
 		return 0, err
 	}
@@ -241,6 +245,7 @@ func (m *meter) Write(b []byte) (int, error) {
 type pinnedTable struct {
 	kind   string
 	filter string // the row filter of a named publication
+	part   *blockRange
 }
 
 // pin begins a transaction on the snapshot, locks the table against changes of its
@@ -249,10 +254,10 @@ type pinnedTable struct {
 // rows the snapshot sees none of. The catalogue read by a query is the snapshot's;
 // pg_relation_filenode gives today's file. Of a table copied in ranges the same is
 // asked for each: between two of them it is not locked.
-func (n *snapshot) pin(ctx context.Context, conn *pgconn.PgConn, t *change.Table, part *source.Range) (pinnedTable, error) {
+func (n *snapshot) pin(ctx context.Context, conn *pgconn.PgConn, t *change.Table, part *blockRange) (pinnedTable, error) {
 	table := literal(fmt.Sprint(t.ID))
 	tree := "NULL"
-	if part != nil && part.Tree != "" {
+	if part != nil && part.tree != "" {
 		tree = treeOf(table)
 	}
 	begin := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT " + literal(n.name) +
@@ -279,7 +284,7 @@ func (n *snapshot) pin(ctx context.Context, conn *pgconn.PgConn, t *change.Table
 	if string(rows[0][1]) != "0" {
 		return pinnedTable{}, fault.Retry(nil, "the table was truncated or rewritten after the snapshot, which cannot see its rows: a new snapshot is needed")
 	}
-	if part != nil && string(rows[0][2]) != part.Tree {
+	if part != nil && string(rows[0][2]) != part.tree {
 		return pinnedTable{}, fault.Retry(nil, "partitions were attached or detached during the copy: a new snapshot is needed")
 	}
 	if part != nil {
@@ -288,7 +293,7 @@ func (n *snapshot) pin(ctx context.Context, conn *pgconn.PgConn, t *change.Table
 			return pinnedTable{}, fmt.Errorf("prepare to read a range: %w", err)
 		}
 	}
-	p := pinnedTable{kind: string(rows[0][0])}
+	p := pinnedTable{kind: string(rows[0][0]), part: part}
 	if !n.source.names.ownPubs && versionOf(conn) >= 15 {
 		p.filter, err = n.rowFilter(ctx, conn, t)
 	}
@@ -319,7 +324,7 @@ func copyStatement(r source.CopyRequest, t pinnedTable) string {
 	if r.Binary {
 		format = " (FORMAT binary)"
 	}
-	if t.kind == "r" && t.filter == "" && r.StartAt == nil && r.Range == nil && r.Keys == nil && r.Part == nil && len(columns) > 0 {
+	if t.kind == "r" && t.filter == "" && r.StartAt == nil && t.part == nil && r.Keys == nil && r.Part == nil && len(columns) > 0 {
 		return "COPY " + qualified(r.Table.Name) + " (" + list + ") TO STDOUT" + format
 	}
 	if r.StartAt != nil {
@@ -337,9 +342,9 @@ func copyStatement(r source.CopyRequest, t pinnedTable) string {
 		where = append(where, "("+t.filter+")")
 	}
 	from := t.rows(r.Table.Name)
-	if r.Range != nil {
-		from = "ONLY " + qualified(r.Range.Leaf)
-		if within := bounds(r.Range); within != "" {
+	if t.part != nil {
+		from = "ONLY " + qualified(t.part.leaf)
+		if within := bounds(t.part); within != "" {
 			where = append(where, within)
 		}
 	}

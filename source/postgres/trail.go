@@ -16,7 +16,7 @@ var (
 
 // Trail implements source.Trailer. The snapshot's temporary slot keeps the log from its
 // position on; only the session that made it can read it, and it goes with that session.
-func (s *Source) Trail(ctx context.Context) (source.Trail, error) {
+func (s *Source) Trail(ctx context.Context, _ []change.Name) (source.Trail, error) {
 	return s.export(ctx, temporarySlot(), true)
 }
 

@@ -24,7 +24,7 @@ func TestATrailGoesOnWhereItsSnapshotEnds(t *testing.T) {
 		}
 		ctx := testContext(t)
 		defer beside.Close(ctx)
-		trail, err := beside.Trail(ctx)
+		trail, err := beside.Trail(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
