@@ -13,15 +13,15 @@ import (
 // Memory is the part of a Writer that flows with a user's sequence, files and
 // quarantine need: reading back what Apply stored beside the targets. The same
 // rules of concurrency and errors hold; methods only read, except Reset, Seed, StartOver,
-// Forget and Resolve.
+// Forget, Resolve, SetAside and Afresh.
 //
 // What is remembered of a target is one table in schema _tailrace (rows: key,
 // sequence, place, body, tombstone, time; identity the first three, compared as
 // bytes), made by Create, and its Head. Teardown removes both.
 type Memory interface {
-	// Reset empties a sequenced target and what is remembered and counted of it, fenced, in one
-	// durable transaction: its first copy begins again. Its events in quarantine are
-	// marked as resolved: those that are still bad come again with the copy. A table that
+	// Reset empties a sequenced target and what is remembered and counted of it (also its
+	// violations), fenced, in one durable transaction: its first copy begins again. Its
+	// events in quarantine are marked as resolved: those that are still bad come again with the copy. A table that
 	// this pipeline made and that no longer fits is dropped, so that Create makes it
 	// anew; a target that is not there is fine.
 	Reset(ctx context.Context, t *scd.Target) error
@@ -83,8 +83,8 @@ type Memory interface {
 	// Unresolved counts, by flow, the events that were set aside and are not resolved.
 	Unresolved(ctx context.Context) (map[string]int64, error)
 
-	// StartOver forgets which files were taken and what is in quarantine, fenced, in one
-	// durable transaction: everything is going to come again.
+	// StartOver forgets which files were taken, what is in quarantine and all violations,
+	// fenced, in one durable transaction: everything is going to come again.
 	StartOver(ctx context.Context) error
 
 	// Forget makes the files of relations count as never taken, fenced, in one durable
@@ -93,7 +93,32 @@ type Memory interface {
 
 	// Resolve marks events set aside as resolved, fenced, in one durable transaction.
 	Resolve(ctx context.Context, ids []int64) error
+
+	// Violations reads the sums of what Apply and SetAside were given, of the whole
+	// pipeline, by target, flow, expectation and outcome.
+	Violations(ctx context.Context) ([]Violation, error)
+
+	// SetAside stores events and violations as Apply does, but fenced, in one durable
+	// transaction of its own: beside Load, never beside Apply or itself.
+	SetAside(ctx context.Context, events []Aside, met []Violation) error
+
+	// Afresh marks a flow's events in quarantine as resolved and forgets its violations,
+	// fenced, in one durable transaction: its relation is read from the beginning.
+	Afresh(ctx context.Context, target change.Name, flow string) error
 }
+
+// Violation counts what an expectation of a flow met.
+type Violation struct {
+	Target      change.Name
+	Flow        string
+	Expectation string
+	Met         string // "warn" or "drop": violated, and what became of the row; or NotJudged
+	Events      int64
+}
+
+// NotJudged is a Violation that may be none: the event left a column as it was that the
+// expectation reads.
+const NotJudged = "not_judged"
 
 // MemorySize is how much is remembered of a target.
 type MemorySize struct {

@@ -163,6 +163,9 @@ type Batch struct {
 	Files []change.File
 	// Aside are events that a rule of their flow set aside in this batch.
 	Aside []Aside
+	// Violations are what expectations of flows met in this batch; they are added to what
+	// is kept. Nothing stands twice.
+	Violations []Violation
 	// Resolved are events in quarantine that this batch applies: they are marked as
 	// resolved in its transaction. Each is named once and must not be resolved yet
 	// (else corrupt): so an event that was set aside is applied at most once.

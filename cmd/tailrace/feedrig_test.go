@@ -115,9 +115,22 @@ func differing(got, want []string) string {
 	return b.String()
 }
 
-// quarantined returns flow, target, reason and place of what is set aside, in order.
+// quarantined returns flow, target, reason and place of what this pipeline has set aside,
+// in order.
 func (r *rig) quarantined(t testing.TB) [][]string {
 	t.Helper()
 	place := map[string]string{"duckdb": "source_position", "postgres": "position", "mysql": "position"}[r.dest.kind]
-	return r.held(t, "select flow, target_table, reason, "+place+" from _tailrace.quarantine where resolved is null order by id")
+	return r.held(t, "select flow, target_table, reason, "+place+" from _tailrace.quarantine where pipeline = '"+r.pipeline(t)+"' and resolved is null order by id")
+}
+
+// pipeline is its name, as the configuration has it.
+func (r *rig) pipeline(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(r.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, name, _ := strings.Cut("\n"+string(text), "\npipeline: ")
+	name, _, _ = strings.Cut(name, "\n")
+	return name
 }

@@ -24,7 +24,7 @@ func (a *app) quarantineCommand() *cobra.Command {
 		Use:   "quarantine",
 		Short: "Events that could not take their place: list them, retry them, discard them",
 		Long: `An event whose key or sequence is NULL or cannot be read, or whose condition
-fails, is set aside; the flow goes on. It waits in the destination until it is
+fails, is set aside; so is a row that an expectation drops. The flow goes on. It waits in the destination until it is
 retried or discarded, and status --check exits 1 meanwhile.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -159,8 +159,8 @@ func (a *app) quarantineRetryCommand() *cobra.Command {
 		Short: "Judge events again by the flows as they are now, and apply those that are good",
 		Long: `retry makes each event again from what was stored of it, with the present
 definition of its flow, and applies it at the place that it had in the source: the
-target then holds what it would hold had the event been good at once. Rows and the
-event's resolution are one transaction. Events that are still bad stay, and the
+target then holds what it would hold had the event been good at once. A row of a flow
+without sequence_by has no place to come back to, and stays. Rows and the event's resolution are one transaction. Events that are still bad stay, and the
 exit code is 1. It owns the pipeline while it runs, so stop the daemon first.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

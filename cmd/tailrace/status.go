@@ -39,6 +39,8 @@ type status struct {
 	Quarantine  map[string]int64 `json:"quarantine"` // events set aside and not resolved, by flow
 	Gaps        []gapStatus      `json:"gaps"`       // of histories: what was crossed in one step
 	Problems    []string         `json:"problems"`   // what makes --check exit 1
+
+	Expected []expectedStatus `json:"expectations"` // what they met, by outcome
 }
 
 type gapStatus struct {
@@ -72,6 +74,15 @@ type tableStatus struct {
 	Phase  string `json:"phase"`
 	Since  string `json:"since"`
 	Reason string `json:"reason,omitempty"`
+}
+
+// expectedStatus is what an expectation met since the first copy of its flow began.
+type expectedStatus struct {
+	Flow        string `json:"flow"`
+	Target      string `json:"target"`
+	Expectation string `json:"expectation"`
+	Action      string `json:"action"` // warn | drop: violated; not_judged: it reads a column that the event left as it was
+	Events      int64  `json:"events"`
 }
 
 type flowStatus struct {
@@ -171,7 +182,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
-	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Snapshots: []snapshotStatus{}, Quarantine: map[string]int64{}, Gaps: []gapStatus{}, Problems: []string{}}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Snapshots: []snapshotStatus{}, Quarantine: map[string]int64{}, Expected: []expectedStatus{}, Gaps: []gapStatus{}, Problems: []string{}}
 	switch mark.Phase {
 	case checkpoint.None:
 		st.Phase = "not started"
@@ -224,6 +235,13 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		for _, flow := range slices.Sorted(maps.Keys(counts)) {
 			st.Quarantine[flow] = counts[flow]
 			st.Problems = append(st.Problems, fmt.Sprintf("flow %s: %d events are in quarantine: see `tailrace quarantine list`", flow, counts[flow]))
+		}
+		violations, err := memory.Violations(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range violations {
+			st.Expected = append(st.Expected, expectedStatus{v.Flow, v.Target.String(), v.Expectation, v.Met, v.Events})
 		}
 	}
 	if sequenced && len(e.Relations) > 0 {
@@ -422,6 +440,15 @@ func (a *app) printStatus(st *status) {
 		w.Flush()
 	}
 	a.printSnapshots(st.Snapshots)
+	if len(st.Expected) > 0 {
+		fmt.Fprintln(a.out)
+		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)
+		fmt.Fprintln(w, "FLOW\tEXPECTATION\tACTION\tEVENTS")
+		for _, e := range st.Expected {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\n", oneLine(e.Flow), oneLine(e.Expectation), e.Action, e.Events)
+		}
+		w.Flush()
+	}
 	if len(st.Gaps) > 0 {
 		fmt.Fprintln(a.out)
 		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)

@@ -122,6 +122,9 @@ func (a *app) printComparison(r pipeline.Comparison, t *tally) {
 		how = fmt.Sprintf(" (%s compared with the remembered events; %s: %d broken)", r.Events, r.Checked, len(r.Violations))
 	}
 	a.printFound(r.Target.String(), r, how)
+	if r.Events != "" && r.Differences > 0 {
+		fmt.Fprintf(a.out, "  a row that was edited by hand is not what its events say. To keep the edit, bring it in as an event: tailrace apply-event. To undo it, build the target anew: tailrace backfill --table %s --overwrite\n", r.Target)
+	}
 	if r.Repair != nil {
 		a.printRepair(r.Target.String(), r.Repair)
 	}

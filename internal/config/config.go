@@ -5,6 +5,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -127,6 +128,7 @@ type Flow struct {
 	TombstoneRetention  time.Duration `yaml:"tombstone_retention"`
 	LateBeyondRetention string        `yaml:"late_beyond_retention"`
 	OnBadEvent          string        `yaml:"on_bad_event"`
+	Expect              Expectations  `yaml:"expect"`
 
 	Snapshot *Snapshot `yaml:"snapshot"`
 }
@@ -170,6 +172,16 @@ func (t *SCDType) UnmarshalText(text []byte) error {
 		return errors.New("it is 1, 2 or bitemporal")
 	}
 	return nil
+}
+
+// Expectations are conditions on the rows of a flow, in the order of the file.
+type Expectations []Expectation
+
+// Expectation is one of them.
+type Expectation struct {
+	Name        string `yaml:"-"` // its key in expect
+	Condition   string `yaml:"condition"`
+	OnViolation string `yaml:"on_violation"`
 }
 
 // Names is a list that may be written as one name.
@@ -241,6 +253,9 @@ func (c *Config) Specs() []flow.Spec {
 		specs[i].Snapshot = f.Snapshot.spec()
 		if specs[i].Snapshot != nil && f.Source == "" {
 			specs[i].Source = specs[i].Snapshot.What()
+		}
+		for _, e := range f.Expect {
+			specs[i].Expect = append(specs[i].Expect, flow.Expectation{Name: e.Name, Condition: e.Condition, Action: cmp.Or(e.OnViolation, flow.Warn)})
 		}
 		if specs[i].Sequenced.TombstoneRetention == 0 {
 			specs[i].Sequenced.TombstoneRetention = 48 * time.Hour

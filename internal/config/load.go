@@ -51,7 +51,7 @@ func Parse(name string, text []byte) (*Config, error) {
 	}
 	// Names of relations and of their columns keep their case and order, which a map
 	// would lose.
-	relations, snapshotColumns := takeRelations(root), takeSnapshotColumns(root)
+	relations, snapshotColumns, expectations := takeRelations(root), takeSnapshotColumns(root), takeExpectations(root)
 	raw := map[string]any{}
 	if err := root.Decode(&raw); err != nil {
 		return nil, fault.Badly("%s: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -73,6 +73,9 @@ func Parse(name string, text []byte) (*Config, error) {
 	c.Relations = relations
 	for i, columns := range snapshotColumns {
 		c.Flows[i].Snapshot.Columns = columns
+	}
+	for i := range c.Flows {
+		c.Flows[i].Expect = expectations[i]
 	}
 	if err := c.Validate(); err != nil {
 		var fe *fault.Error
@@ -155,6 +158,39 @@ func takeSnapshotColumns(root *yaml.Node) map[int]Columns {
 	return out
 }
 
+// takeExpectations reads `expect` of each flow, by the flow's place, and takes it out of
+// the document, which strict has accepted: names keep their case and order.
+func takeExpectations(root *yaml.Node) map[int]Expectations {
+	out := map[int]Expectations{}
+	flows := valueOf(root, "flows")
+	if flows == nil {
+		return out
+	}
+	for n, flow := range flows.Content {
+		for j := 0; j+1 < len(flow.Content); j += 2 {
+			if flow.Content[j].Value != "expect" {
+				continue
+			}
+			list := flow.Content[j+1].Content
+			for k := 0; k+1 < len(list); k += 2 {
+				e := Expectation{Name: list[k].Value}
+				for fields := list[k+1].Content; len(fields) > 1; fields = fields[2:] {
+					switch fields[0].Value {
+					case "condition":
+						e.Condition = fields[1].Value
+					case "on_violation":
+						e.OnViolation = fields[1].Value
+					}
+				}
+				out[n] = append(out[n], e)
+			}
+			flow.Content = append(flow.Content[:j:j], flow.Content[j+2:]...)
+			break
+		}
+	}
+	return out
+}
+
 // valueOf is the value of a key of a mapping; nil if it has none.
 func valueOf(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
@@ -218,7 +254,7 @@ func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
 			return fault.Badly("%s:%d: %s is 1, 2 or bitemporal", name, n.Line, where())
 		}
 		return nil
-	case t == reflect.TypeFor[Relations](), t == reflect.TypeFor[Columns]():
+	case t == reflect.TypeFor[Relations](), t == reflect.TypeFor[Columns](), t == reflect.TypeFor[Expectations]():
 		if n.Kind != yaml.MappingNode {
 			return fault.Badly("%s:%d: %s must hold names (`name: ...`)", name, n.Line, where())
 		}
@@ -232,6 +268,8 @@ func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
 			item := reflect.TypeFor[string]()
 			if t == reflect.TypeFor[Relations]() {
 				item = reflect.TypeFor[Relation]()
+			} else if t == reflect.TypeFor[Expectations]() {
+				item = reflect.TypeFor[Expectation]()
 			}
 			if err := strict(name, value, item, path+"."+key.Value); err != nil {
 				return err

@@ -34,6 +34,8 @@ type Spec struct {
 	// source's clock just before the snapshot) or HistoryStartInfinity.
 	HistoryStart string
 
+	Expect []Expectation // in the order of the declaration
+
 	Sequenced Sequenced
 	Snapshot  *Snapshot // of whole snapshots; Source says then what is read, for messages
 }
@@ -176,6 +178,9 @@ func (s *Spec) Validate() error {
 		return err
 	}
 	if err := s.Sequenced.validate(s.SCDType, s.Keys, bad); err != nil {
+		return err
+	}
+	if err := validateExpectations(s.Expect, s.IsPattern(), bad); err != nil {
 		return err
 	}
 	for _, p := range append([]string{s.Source}, s.Except...) {

@@ -143,6 +143,16 @@ func describe(version string) []figure {
 		}
 		return out
 	})
+	add(prometheus.CounterValue, "expectation_violations_total", "Rows that violated an expectation, by what became of them: warn, drop; not_judged: the event left a column as it was that the expectation reads.", []string{"flow", "expectation", "action"}, func(b *Board) (out []sample) {
+		sums := map[[3]string]int64{} // flows into several targets may have one name
+		for _, v := range b.stats.Violations() {
+			sums[[3]string{v.Flow, v.Expectation, v.Met}] += v.Events
+		}
+		for labels, n := range sums {
+			out = append(out, sample{float64(n), labels[:]})
+		}
+		return out
+	})
 	add(prometheus.CounterValue, "sequenced_events_total", "Events of flows with sequence_by, by what they met: all, late, ties, duplicates, truncated, beyond_horizon, set_aside.", []string{"met"}, func(b *Board) []sample {
 		s := &b.stats.Sequenced
 		return []sample{

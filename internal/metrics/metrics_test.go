@@ -29,6 +29,9 @@ func filled() (*Board, *pipeline.Stats) {
 	s.SetPhase(change.Name{Schema: "public", Table: "a"}, checkpoint.Live)
 	s.SetPhase(change.Name{Schema: "public", Table: "b"}, checkpoint.Parked)
 	s.SetUnresolved(map[string]int64{"users": 3})
+	for _, target := range []string{"a", "b"} {
+		s.Met([]pipeline.Violation{{Target: change.Name{Table: target}, Flow: "users", Expectation: "named", Met: "drop", Events: 2}})
+	}
 	s.Received.Set(change.LSN(1 << 40))
 	s.Applied.Set(change.LSN(1<<40 - 100))
 	s.Batch(pipeline.BatchFigures{Changes: 7, Operations: 5, Decide: time.Millisecond, Write: 20 * time.Millisecond})
@@ -117,6 +120,7 @@ func TestMetricsShowTheStatistics(t *testing.T) {
 		`tailrace_tables{phase="copying",pipeline="shop"} 0`,
 		`tailrace_table_parked{pipeline="shop",target="public.b"} 1`,
 		`tailrace_quarantine_events{flow="users",pipeline="shop"} 3`,
+		`tailrace_expectation_violations_total{action="drop",expectation="named",flow="users",pipeline="shop"} 4`,
 		`tailrace_batch_changes_sum{pipeline="shop"} 7`,
 		`tailrace_batch_seconds_count{phase="write",pipeline="shop"} 1`,
 	} {

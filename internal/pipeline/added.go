@@ -29,7 +29,7 @@ const (
 )
 
 // beside takes those tables out of the missing ones that are copied beside the stream:
-// of ordered flows, where others are live. A history that is to begin at -infinity is
+// of ordered flows without expectations, where others are live. A history that is to begin at -infinity is
 // not: a stage takes its target's place at an instant.
 func (s *session) beside(missing []Bound) (wait, beside []Bound) {
 	live := slices.ContainsFunc(s.bound, func(b Bound) bool { return s.state(b.Target.Name).Phase == checkpoint.Live })
@@ -37,7 +37,7 @@ func (s *session) beside(missing []Bound) (wait, beside []Bound) {
 		return missing, nil
 	}
 	for _, b := range missing {
-		if b.flow != nil || b.Spec.Files || b.Spec.Once || s.asked(&b) || b.Target.Kind == scd.Type2 && b.Spec.HistoryStart == flow.HistoryStartInfinity {
+		if b.flow != nil || b.judge != nil || b.Spec.Files || b.Spec.Once || s.asked(&b) || b.Target.Kind == scd.Type2 && b.Spec.HistoryStart == flow.HistoryStartInfinity {
 			wait = append(wait, b)
 		} else {
 			beside = append(beside, b)

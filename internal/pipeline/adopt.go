@@ -315,6 +315,8 @@ func (b *Bound) Unadoptable(restored bool) string {
 	switch {
 	case b.flow != nil || b.Spec.Files:
 		return "it is made of events, and what is to be remembered of them is not in its rows"
+	case len(b.Spec.Expect) > 0:
+		return "its flow has expectations, by which nobody has judged its rows"
 	case !restored:
 		return ""
 	case b.Target.Kind == scd.Type2:

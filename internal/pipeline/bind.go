@@ -23,8 +23,11 @@ type Bound struct {
 	Notes    []string // what this target will not see
 	Warnings []string // what may not be meant
 
-	flow  *sequenced.Flow // of a sequenced flow, or one of snapshots
-	order int             // in which it was declared, among the flows into its target
+	flow  *sequenced.Flow  // of a sequenced flow, or one of snapshots
+	rules []sequenced.Rule // its expectations
+	tally *sequenced.Tally // what they met; nil: there are none
+	judge *sequenced.Judge // of an ordered flow; a sequenced one has it in flow
+	order int              // in which it was declared, among the flows into its target
 	// second: another flow before it writes the same (sequenced) target, which is
 	// planned, copied and remembered once.
 	second bool
@@ -239,6 +242,13 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 		}
 		b.Target = sequencedTarget(target, b.flow)
 		b.Warnings = append(b.Warnings, sequenceNotes(spec, target, b.flow)...)
+	}
+	remedy, what, err := b.expects()
+	if err != nil {
+		return Bound{}, nil, err
+	}
+	if what != "" {
+		return refuse(remedy, "%s", what)
 	}
 	return b, nil, nil
 }

@@ -289,6 +289,10 @@ func (s *session) fill(ctx context.Context) error {
 		return fault.Refuse("name the targets of tables with --table; `tailrace run --once` takes files and snapshots",
 			"target %s is made of files or snapshots, which are followed and not copied", bound[i].Target.Name)
 	}
+	if i := slices.IndexFunc(bound, func(b Bound) bool { return len(b.Spec.Expect) > 0 }); i >= 0 {
+		return fault.Refuse("take `expect` out of the flow for it, or name other targets with --table",
+			"target %s has expectations, and what violates them is kept beside a mark", bound[i].Target.Name)
+	}
 	if err := s.fit(ctx, bound, s.mode.Overwrite || *s.filling); err != nil {
 		return err
 	}
@@ -457,9 +461,12 @@ func (s *session) load(ctx context.Context, bound []Bound, snap source.Snapshot,
 		}
 		if b.flow != nil {
 			withSequence = append(withSequence, b)
-		} else {
-			plain = append(plain, b)
+			continue
 		}
+		if err := s.afresh(ctx, b); err != nil {
+			return err
+		}
+		plain = append(plain, b)
 	}
 	extents, err := s.measure(ctx, plain, snap)
 	if err != nil {
@@ -528,7 +535,8 @@ func (s *session) tableCopy(ctx context.Context, b *Bound, snap source.Snapshot,
 		}
 	}
 	if !ok {
-		t.Read = func(ctx context.Context, w io.Writer) (int64, error) { return s.copy(ctx, snap, req, w) }
+		read := s.judging(b, snap, 0)
+		t.Read = func(ctx context.Context, w io.Writer) (int64, error) { return read(ctx, req, w) }
 		t.Load = func(ctx context.Context, r io.Reader) (int64, error) {
 			rows, err := s.dst.Load(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r}, true, done)
 			if err == nil {
@@ -541,9 +549,10 @@ func (s *session) tableCopy(ctx context.Context, b *Bound, snap source.Snapshot,
 	for i := range extent.Ranges {
 		req := req
 		req.Range = &extent.Ranges[i]
+		read := s.judging(b, snap, i)
 		t.Parts = append(t.Parts, hydrate.Part{
 			Bytes: req.Range.Bytes,
-			Read:  func(ctx context.Context, w io.Writer) (int64, error) { return s.copy(ctx, snap, req, w) },
+			Read:  func(ctx context.Context, w io.Writer) (int64, error) { return read(ctx, req, w) },
 			Load: func(ctx context.Context, r io.Reader) (int64, error) {
 				rows, err := parts.LoadPart(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r})
 				if err == nil {

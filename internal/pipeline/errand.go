@@ -83,13 +83,23 @@ func (s *session) errands(stop, work context.Context) (ran bool, err error) {
 	if e == nil {
 		return false, nil
 	}
-	defer close(e.done)
 	e.err = e.do(stop, work, s)
 	if stop.Err() != nil && errors.Is(e.err, stop.Err()) {
 		e.err = fault.Retry(nil, "the pipeline was stopped meanwhile")
 	}
+	close(e.done)
+	if s.broken != nil {
+		select {
+		case <-time.After(answerMost):
+		case <-stop.Done():
+		}
+	}
 	return true, s.broken
 }
+
+// answerMost is how long a session that an errand has broken stays, so that who asked
+// hears why: many times what an answer takes.
+const answerMost = time.Second
 
 // snapshotMost is how long an errand waits for a snapshot of the source, which waits for
 // all transactions that are open there: meanwhile nothing is applied.

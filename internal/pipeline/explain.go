@@ -162,6 +162,29 @@ func canonicalText(text string, t change.Type) ([]byte, error) {
 		}
 		us, special, err := pgvalue.Timestamp(v, t.Kind)
 		return pgvalue.AppendTimestamp(nil, us, special, t.Kind == change.TimestampTZ), err
+	case change.Float32, change.Float64:
+		if t.Kind == change.Float32 {
+			f, err := pgvalue.Float32(v)
+			return pgvalue.AppendFloat(nil, float64(f), 32), err
+		}
+		f, err := pgvalue.Float64(v)
+		return pgvalue.AppendFloat(nil, f, 64), err
+	case change.Numeric:
+		if t.Precision == 0 || t.Scale < 0 {
+			_, err := sequenced.AppendSequence(nil, v, t)
+			return v.Data, err
+		}
+		n, special, err := pgvalue.Numeric(v, t.Scale)
+		if special != pgvalue.Finite {
+			return v.Data, err
+		}
+		return pgvalue.AppendInt128(nil, n, t.Scale), err
+	case change.Time:
+		us, err := pgvalue.Time(v)
+		return pgvalue.AppendTime(nil, us), err
+	case change.Bytes:
+		b, err := pgvalue.Bytes(nil, v)
+		return pgvalue.AppendBytes(nil, b), err
 	case change.UUID:
 		u, err := pgvalue.UUID(v)
 		return fmt.Appendf(nil, "%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]), err

@@ -332,23 +332,13 @@ func upsertFlows(have, states []checkpoint.Flow) []checkpoint.Flow {
 }
 
 // resolveOf resolves the events that a flow has in quarantine: its relation is read from
-// the beginning, and those that are still bad come again.
+// the beginning, and those that are still bad come again; so do violations.
 func (s *session) resolveOf(ctx context.Context, b *Bound) error {
 	memory, ok := s.dst.(sink.Memory)
 	if !ok {
 		return fault.Badly("target %s: this destination does not take flows with sequence_by", b.Target.Name)
 	}
-	var ids []int64
-	err := memory.Quarantine(ctx, b.name(), func(a sink.Aside) error {
-		if a.Target == b.Target.Name {
-			ids = append(ids, a.ID)
-		}
-		return nil
-	})
-	if err == nil && len(ids) > 0 {
-		err = memory.Resolve(ctx, ids)
-	}
-	if err != nil {
+	if err := memory.Afresh(ctx, b.Target.Name, b.name()); err != nil {
 		return fmt.Errorf("resolve the quarantine of flow %s: %w", b.name(), err)
 	}
 	return nil

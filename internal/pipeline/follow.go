@@ -45,6 +45,7 @@ type follower struct {
 	txs     int
 	open    bool          // the destination holds an unfinished source transaction (pieces)
 	took    []change.File // files, whole
+	aside   []sink.Aside  // rows that expectations of ordered flows dropped
 	piecing bool          // some piece of it touched a target
 	touched []*route      // by the running transaction
 	tables  bool          // some sequenced flow follows a table, which a TRUNCATE may empty
@@ -477,7 +478,14 @@ func (f *follower) add(ctx context.Context, tx *change.Tx, from origin) error {
 				}
 				continue
 			}
-			if err := r.add(tx, c); err != nil {
+			left, err := c, error(nil)
+			if r.judge != nil {
+				left, err = f.judged(r, tx, c)
+			}
+			if err == nil && left != nil {
+				err = r.add(tx, left)
+			}
+			if err != nil {
 				return f.at(tx, r, parkedBy(r.Target.Name, err))
 			}
 			if !r.inTx {
@@ -602,8 +610,13 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 		}
 		operations += n
 	}
+	aside := f.aside
+	b.Aside, f.aside = append(b.Aside, aside...), nil
 	for _, routes := range f.routes {
 		for _, r := range routes {
+			if r.judge != nil {
+				r.violations(func(v sink.Violation) { b.Violations = append(b.Violations, v) })
+			}
 			if r.lane != nil {
 				r.dirty = false
 			}
@@ -624,6 +637,10 @@ func (f *follower) write(ctx context.Context, first, more bool) error {
 		}
 	}
 	now := time.Now()
+	f.Stats.Met(b.Violations)
+	for i := range aside {
+		f.Stats.aside(aside[i].Flow)
+	}
 	f.Stats.ApplyTime.Add(int64(now.Sub(began)))
 	f.Stats.Changes.Add(int64(changes))
 	f.Stats.Operations.Add(int64(operations))

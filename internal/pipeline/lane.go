@@ -164,7 +164,7 @@ func definition(b *Bound) string {
 // bad sets a bad event aside, or fails, as its flow says.
 func (c *channel) bad(b *Bound, bad *sequenced.Bad, from sequenced.Origin) error {
 	a := aside(b, bad.Reason, bad.At, from)
-	if b.Spec.Sequenced.FailOnBad {
+	if b.Spec.Sequenced.FailOnBad && !bad.Dropped {
 		return badEvent(&a)
 	}
 	c.aside = append(c.aside, a)
@@ -195,6 +195,9 @@ func (c *channel) take(ctx context.Context, b *sink.Batch, now time.Time) (opera
 		return 0, c.undecided(err)
 	}
 	c.stats.Sequenced.add(counts)
+	for _, f := range c.flows {
+		f.violations(func(v sink.Violation) { b.Violations = append(b.Violations, v) })
+	}
 	for i := range late {
 		a := c.late(&late[i])
 		if late[i].Bad && c.failsOn(a.Flow) {
@@ -365,11 +368,12 @@ func (s *session) applyCopied(ctx context.Context, c *channel) error {
 	if _, err := c.take(ctx, batch, time.Time{}); err != nil {
 		return err
 	}
-	if len(batch.Targets) == 0 && len(batch.Aside) == 0 {
+	if len(batch.Targets)+len(batch.Aside)+len(batch.Violations) == 0 {
 		return nil
 	}
 	if err := s.dst.Apply(ctx, batch); err != nil {
 		return fmt.Errorf("write copied events: %w", err)
 	}
+	s.Stats.Met(batch.Violations)
 	return nil
 }

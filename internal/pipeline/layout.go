@@ -46,7 +46,13 @@ func (f *follower) relayout(ctx context.Context, r *route, layout *change.Table,
 		}
 		r.Target = next
 	}
-	if r.lane != nil {
+	judge, err := r.judgeFor(layout)
+	if err != nil {
+		return f.at(tx, r, fault.Refuse("correct the expectation and start again", "the layout of table %s changed: %v", layout.Name, err))
+	}
+	if r.lane == nil {
+		r.judge = judge
+	} else {
 		flow, err := sequencedFlow(r.Spec, r.order, layout, r.Target)
 		if err != nil {
 			return f.at(tx, r, fault.Refuse("correct the flow and start again", "the layout of table %s changed: %v", layout.Name, err))
@@ -59,6 +65,7 @@ func (f *follower) relayout(ctx context.Context, r *route, layout *change.Table,
 			return f.at(tx, r, fault.Refuse("give the column its old type back; or build the target anew with `tailrace run --overwrite`",
 				"the sequence of flow %s has another type now: %s", flow.Name, typeNames(types)))
 		}
+		flow.Judge = judge
 		r.flow, r.shaper = flow, sequenced.NewShaper(flow, r.Target)
 	}
 	for _, c := range r.Target.Columns {
@@ -80,6 +87,9 @@ func (f *follower) widen(ctx context.Context, r *route, next *scd.Target) error 
 			}
 			o.Target = next
 			flow, err := sequencedFlow(o.Spec, o.order, o.layout, next)
+			if err == nil {
+				flow.Judge, err = o.judgeFor(o.layout)
+			}
 			if err != nil {
 				return err
 			}

@@ -126,6 +126,8 @@ type session struct {
 	slotless bool          // the source knows nothing of us: see source.State
 	taken    []change.File // those that are known
 
+	storing sync.Mutex // for what copies set aside
+
 	markMu sync.Mutex // guards mark and bound: the copy's workers and the loop write them
 	mark   checkpoint.Mark
 }
@@ -399,7 +401,7 @@ func (s *session) parked(st checkpoint.Table, reason, remedy string) checkpoint.
 		remedy += ", then: "
 	}
 	again := "tailrace resync --table " + st.Target.String()
-	if len(s.flowsOf(st.Target)) > 0 { // with a sequence
+	if len(s.flowsOf(st.Target)) > 0 || s.expected(st.Target) { // with a sequence, or judged
 		again = "tailrace backfill --table " + st.Target.String() + " --overwrite"
 	}
 	s.markMu.Lock()
@@ -546,8 +548,8 @@ func Relations(ctx context.Context, log, files source.Source) ([]source.Relation
 // the log is read in one form.
 func BinaryForm(bound []Bound, w sink.Writer) bool {
 	for _, b := range bound {
-		if b.flow != nil || b.Relation.TextOnly {
-			return false // values are compared and remembered in one form, for good
+		if b.flow != nil || b.judge != nil || b.Relation.TextOnly {
+			return false // values are compared, judged and remembered in one form, for good
 		}
 		for _, c := range b.Target.Columns {
 			if !w.Binary(c.Type) {

@@ -250,12 +250,15 @@ func (r *retrier) add(ctx context.Context, a sink.Aside) error {
 // shape makes the event and adds it to its target's lane, or says why it stays.
 func (r *retrier) shape(ctx context.Context, a *sink.Aside) (stays string, err error) {
 	i := slices.IndexFunc(r.bound, func(b Bound) bool {
-		return b.flow != nil && b.Target.Name == a.Target && flowName(b.Spec, b.Target) == a.Flow
+		return b.Target.Name == a.Target && flowName(b.Spec, b.Target) == a.Flow
 	})
 	if i < 0 {
 		return "no flow of this name writes this target now", nil
 	}
 	b := &r.bound[i]
+	if b.flow == nil {
+		return fmt.Sprintf("its flow follows the order of the log, and later changes may have been applied: change the row at the source; or copy the table again, which judges every row anew: tailrace backfill --table %s --overwrite", b.Target.Name), nil
+	}
 	if phase := r.state(b.Target.Name).Phase; phase != checkpoint.Live && phase != checkpoint.Catching {
 		return fmt.Sprintf("its target is %s", phase), nil
 	}
@@ -315,7 +318,7 @@ func (r *retrier) flush(ctx context.Context, last bool) error {
 	for _, a := range batch.Aside {
 		again[a.Flow+"\x00"+string(a.At)] = a.Reason
 	}
-	batch.Aside = nil
+	batch.Aside, batch.Violations = nil, nil // they were counted when they came
 	for i := range r.gathered {
 		a := &r.gathered[i]
 		if reason, ok := again[a.Flow+"\x00"+string(a.At)]; ok && a.Stays == "" {

@@ -180,6 +180,10 @@ func (s *session) ordered(name string) (*Bound, error) {
 		return nil, fault.Refuse(fmt.Sprintf("stop the daemon, then: tailrace backfill --table %s --overwrite", b.Target.Name),
 			"target %s is not made of one table's rows in the order of the log: its flow has a sequence, files, or is a copy of one time", b.Target.Name)
 	}
+	if b.judge != nil {
+		return nil, fault.Refuse(fmt.Sprintf("stop the daemon, then: tailrace backfill --table %s --overwrite", b.Target.Name),
+			"target %s does not hold all rows of its source table as they are: its flow has expectations", b.Target.Name)
+	}
 	switch phase := s.state(b.Target.Name).Phase; phase {
 	case checkpoint.Live, checkpoint.Parked:
 		return b, nil

@@ -171,14 +171,17 @@ func typeNames(types []change.Type) string {
 // large reports whether a column of the target can hold values that the log leaves
 // out where they did not change (TOAST, unless the whole old row is logged).
 func large(t *scd.Target) bool {
-	return slices.ContainsFunc(t.Columns, func(c scd.Column) bool {
-		switch c.Type.Kind {
-		case change.Bool, change.Int16, change.Int32, change.Int64, change.Float32, change.Float64,
-			change.Date, change.Time, change.TimeTZ, change.Timestamp, change.TimestampTZ, change.UUID, change.Enum:
-			return false
-		}
-		return !c.Key
-	})
+	return slices.ContainsFunc(t.Columns, func(c scd.Column) bool { return !c.Key && long(c.Type.Kind) })
+}
+
+// long reports whether values of a kind have no fixed length.
+func long(k change.Kind) bool {
+	switch k {
+	case change.Bool, change.Int16, change.Int32, change.Int64, change.Float32, change.Float64,
+		change.Date, change.Time, change.TimeTZ, change.Timestamp, change.TimestampTZ, change.UUID, change.Enum:
+		return false
+	}
+	return true
 }
 
 func flowName(spec *flow.Spec, target *scd.Target) string { return identity(spec, target.Name) }

@@ -9,6 +9,7 @@ import (
 	"tailrace/checkpoint"
 	"tailrace/internal/change"
 	"tailrace/scd/sequenced"
+	"tailrace/sink"
 )
 
 // Stats are a run's counters. Received, applied and confirmed are three different
@@ -38,6 +39,7 @@ type Stats struct {
 	newest     Gauge        // end of the newest transaction received that has changes
 	phases     phases
 	unresolved counts
+	violated   violated
 	failure    atomic.Pointer[Failure]
 
 	// Batch, if not nil, is told of every batch written, by the goroutine that wrote it.
@@ -122,6 +124,43 @@ func (s *Stats) Unresolved() map[string]int64 {
 	s.unresolved.mu.Lock()
 	defer s.unresolved.mu.Unlock()
 	return maps.Clone(s.unresolved.of)
+}
+
+// Violation counts what an expectation of a flow met.
+type Violation = sink.Violation
+
+// violated are what expectations met since the start.
+type violated struct {
+	mu sync.Mutex
+	of map[sink.Violation]int64 // by all but Events, which is 0
+}
+
+// Met adds what the expectations of flows met in a batch that is written.
+func (s *Stats) Met(list []sink.Violation) {
+	if len(list) == 0 {
+		return
+	}
+	s.violated.mu.Lock()
+	defer s.violated.mu.Unlock()
+	if s.violated.of == nil {
+		s.violated.of = map[sink.Violation]int64{}
+	}
+	for _, v := range list {
+		n := v.Events
+		v.Events = 0
+		s.violated.of[v] += n
+	}
+}
+
+// Violations returns what the expectations of flows met since the start.
+func (s *Stats) Violations() (list []sink.Violation) {
+	s.violated.mu.Lock()
+	defer s.violated.mu.Unlock()
+	for v, n := range s.violated.of {
+		v.Events = n
+		list = append(list, v)
+	}
+	return list
 }
 
 // received is told of a segment before it is queued, applied of a mark that is written:

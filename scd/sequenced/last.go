@@ -41,14 +41,18 @@ type spot struct {
 
 // Mark tells that an event of a flow on a table was set aside: a DELETE that follows
 // it in the log cannot take its place before the event has.
-func (l *Lane) Mark(key []byte, at []byte, time int64) {
-	if l.followed(at) < 0 {
+func (l *Lane) Mark(key []byte, at []byte, time int64) { l.mark(key, Place{At: at}, time) }
+
+// mark is Mark of an event whose sequence may be known: then a DELETE that follows it
+// takes its place behind it, whether it comes back or not.
+func (l *Lane) mark(key []byte, p Place, time int64) {
+	if l.followed(p.At) < 0 {
 		return
 	}
 	n := l.node(key)
 	d := &l.nodes[n]
 	d.marked = true
-	l.events = append(l.events, event{Event: Event{Key: d.key, Place: Place{At: at}, Time: time}, before: d.events, mark: true})
+	l.events = append(l.events, event{Event: Event{Key: d.key, Place: p, Time: time}, before: d.events, mark: true})
 	d.events = int32(len(l.events))
 }
 
@@ -229,9 +233,9 @@ func (l *Lane) summon(d *node, events []*event, held []*record, marks []*record,
 		return
 	}
 	var time int64
-	if only { // the highest mark stands for the key
+	if only { // the highest mark stands for the key, and names itself if its sequence is known
 		for _, i := range l.latest {
-			if i >= 0 && len(l.spots[i].seq) == 0 && bytes.Compare(l.spots[i].at, l.newest.At) > 0 {
+			if i >= 0 && bytes.Compare(l.spots[i].at, l.newest.At) > 0 {
 				l.newest = Place{Seq: []byte{}, At: l.spots[i].at}
 			}
 		}

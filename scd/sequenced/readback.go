@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"tailrace/internal/change"
 	"tailrace/internal/change/pgvalue"
@@ -56,6 +57,9 @@ func (s Spot) String() string {
 	case s.Path != "":
 		return fmt.Sprintf("%s, line %d", s.Path, s.Line)
 	case s.Copied:
+		if at, line, ok := s.ByHand(); ok {
+			return fmt.Sprintf("applied by hand at %s, %s, line %d", s.Log, at.Format(time.RFC3339Nano), line)
+		}
 		return fmt.Sprintf("first copy at %s, row %d", s.Log, s.Line)
 	}
 	return fmt.Sprintf("%s, change %d", s.Log, s.Line)

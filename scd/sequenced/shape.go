@@ -48,6 +48,9 @@ type Flow struct {
 	// has the sequence of the row that went, or its own if Sequence names only meta columns.
 	DeleteSequence []int
 
+	// Judge judges the rows of upserts; nil: there are no expectations.
+	Judge *Judge
+
 	// KeepOrigin gives events their Origin, which keeps the source's memory until the
 	// batch is taken: for lanes that may set events aside by the horizon.
 	KeepOrigin bool
@@ -82,8 +85,9 @@ const commitTime = 2 // among MetaColumns
 // Bad is an event that cannot take its place: a key or sequence that is NULL or
 // cannot be read, a condition that fails (rules R6, R7). Reason holds no values.
 type Bad struct {
-	Reason string
-	At     []byte // its place in the source
+	Reason  string
+	At      []byte // its place in the source
+	Dropped bool   // an expectation dropped it: it has a place, and might have taken it
 }
 
 // Origin is what the source sent of an event.
@@ -104,8 +108,11 @@ type Shaper struct {
 	own    bool // the sequence is of meta columns alone: each change has its own
 	rows   bool // it is of the row's columns alone
 	tx     *change.Tx
+	table  *change.Table // of which meta holds the name
 	meta   [5]change.Value
 	origin *Origin // of the change at work, if it is kept
+
+	written []change.Value // for the judge
 }
 
 // NewShaper makes the shaper of a flow into t.
@@ -180,6 +187,9 @@ func (s *Shaper) change(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*B
 	if err != nil || f.Feed {
 		return bad, err
 	}
+	if bad != nil && bad.Dropped {
+		return bad, s.dropped(l, tx, now, moved, at)
+	}
 	if bad != nil {
 		if ok {
 			l.Mark(now, at, tx.CommitTime.UnixMicro())
@@ -198,6 +208,24 @@ func (s *Shaper) change(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*B
 		}
 	}
 	return bad, nil
+}
+
+// dropped does what is left of a change whose row an expectation dropped. A DELETE that
+// follows it in the log stands behind it, as if it had taken its place. If it changed the
+// key, its row is not at the old one any more.
+func (s *Shaper) dropped(l *Lane, tx *change.Tx, now, moved scd.Key, at []byte) error {
+	if now == nil {
+		return nil
+	}
+	seq, bad := s.sequence(s.flow.Sequence, s.in, at)
+	if bad != nil {
+		seq = nil
+	}
+	l.mark(now, Place{Seq: seq, At: at}, tx.CommitTime.UnixMicro())
+	if moved != nil && seq != nil {
+		l.Add(Event{Key: moved, Place: Place{Seq: seq, At: at}, Delete: true, Start: s.start(s.flow.Sequence, s.in), Time: tx.CommitTime.UnixMicro(), Origin: s.origin})
+	}
+	return nil
 }
 
 // Copied makes the event of a row of the first copy: an insert at the copy's
@@ -236,7 +264,10 @@ func (s *Shaper) withMeta(row []change.Value, tx *change.Tx, c *change.Change) [
 		}
 		s.meta[3] = value(fmt.Append(nil, tx.XID))
 	}
-	s.meta[0], s.meta[4] = opText(c.Op), value([]byte(c.Table.Name.String()))
+	if s.table != c.Table {
+		s.table, s.meta[4] = c.Table, value([]byte(c.Table.Name.String()))
+	}
+	s.meta[0] = opText(c.Op)
 	return append(row, s.meta[:]...)
 }
 
@@ -273,6 +304,11 @@ func (s *Shaper) row(l *Lane, in []change.Value, at []byte, commit time.Time, mo
 	if bad != nil {
 		return bad, nil
 	}
+	if !truncate && f.Judge != nil {
+		if bad, err := s.judge(in, at, truth); bad != nil || err != nil {
+			return bad, err
+		}
+	}
 	seq, bad := s.sequence(f.Sequence, in, at)
 	if bad != nil {
 		return bad, nil
@@ -308,6 +344,44 @@ func (s *Shaper) row(l *Lane, in []change.Value, at []byte, commit time.Time, mo
 	}
 	l.Add(e)
 	return nil, nil
+}
+
+// judge judges the row of an upsert by the flow's expectations: before anything else is
+// asked of it, so that a NULL key can be expected not to be there.
+func (s *Shaper) judge(in []change.Value, at []byte, truth func(Condition, string) (bool, *Bad)) (*Bad, error) {
+	f := s.flow
+	if remove, bad := truth(f.Delete, "apply_as_deletes"); remove || bad != nil {
+		return bad, nil
+	}
+	if f.Judge.drops && !f.Feed && s.unsent(in) {
+		return nil, f.Judge.parkPart()
+	}
+	written := in
+	if f.Update >= 0 || f.IgnoreNull != nil {
+		row, bad := s.project(in, at)
+		if bad != nil {
+			return bad, nil
+		}
+		written = append(s.written[:0], in...)
+		s.written = written
+		for _, from := range f.Columns {
+			v, rest, err := row.Next()
+			if err != nil {
+				return nil, fault.Corrupted("flow %s: a row that was just made cannot be read: %v", f.Name, err)
+			}
+			if row = rest; from >= 0 && v.State == change.Absent {
+				written[from] = v
+			}
+		}
+	}
+	dropped, failed, err := f.Judge.verdict(in, written)
+	if err == nil && failed != "" {
+		err = f.Judge.refuse(failed, at)
+	}
+	if err != nil || dropped == "" {
+		return nil, err
+	}
+	return &Bad{Reason: Reason(dropped), At: at, Dropped: true}, nil
 }
 
 // deleted adds the delete that a DELETE of the relation means. s.old is what was sent

@@ -84,7 +84,7 @@ func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
 	if err := a.files(ctx, b.Files); err != nil {
 		return w.explain("note the files that were taken", err)
 	}
-	if err := a.setAside(ctx, b.Aside); err != nil {
+	if err := w.setAside(ctx, a.conn, b.Aside, b.Violations); err != nil {
 		return w.explain("set events aside", err)
 	}
 	if err := w.resolveAll(ctx, a.conn, b.Resolved); err != nil {

@@ -68,18 +68,19 @@ func (w *Writer) Files(ctx context.Context) (list []change.File, err error) {
 	return list, w.explain("read the files that were taken", err)
 }
 
-// setAside stores events that a rule set aside, numbered in their order.
-func (a *applier) setAside(ctx context.Context, list []sink.Aside) error {
-	if len(list) == 0 {
-		return nil
+// setAside stores events that a rule set aside, numbered in their order, and adds what
+// expectations met.
+func (w *Writer) setAside(ctx context.Context, c *conn, list []sink.Aside, met []sink.Violation) error {
+	if err := w.addViolations(ctx, c, met); err != nil || len(list) == 0 {
+		return err
 	}
-	last, err := a.conn.number(ctx, "SELECT coalesce(max(id), 0) FROM "+a.w.bookTable("quarantine")+" WHERE pipeline = $1", a.w.cfg.Pipeline)
+	last, err := c.number(ctx, "SELECT coalesce(max(id), 0) FROM "+w.bookTable("quarantine")+" WHERE pipeline = $1", w.cfg.Pipeline)
 	if err != nil {
 		return err
 	}
 	cols := []column{own("pipeline", asVarchar), own("id", asBigint), own("flow", asVarchar), own("target_schema", asVarchar), own("target_table", asVarchar),
 		own("reason", asVarchar), own("source_position", asVarchar), own("place", asBlob), own("event_time", asTimestampTZ), own("event", asJSON), own("resolved", asTimestampTZ)}
-	ap, err := a.conn.newAppender(a.w.catalog, bookSchema, "quarantine", cols, true)
+	ap, err := c.newAppender(w.catalog, bookSchema, "quarantine", cols, true)
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (a *applier) setAside(ctx context.Context, list []sink.Aside) error {
 		e := &list[i]
 		last++
 		put(ap, 1, last)
-		if err := ap.texts(0, a.w.cfg.Pipeline); err != nil {
+		if err := ap.texts(0, w.cfg.Pipeline); err != nil {
 			return err
 		}
 		if err := ap.texts(2, e.Flow, e.Target.Schema, e.Target.Table, e.Reason, e.Position); err != nil {
@@ -148,7 +149,7 @@ func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
 // StartOver implements sink.Memory.
 func (w *Writer) StartOver(ctx context.Context) error {
 	return w.amend(ctx, "forget the files taken and the quarantine", func(c *conn) error {
-		for _, table := range []string{"files", "quarantine"} {
+		for _, table := range []string{"files", "quarantine", "violations"} {
 			if _, err := c.run(ctx, "DELETE FROM "+w.bookTable(table)+" WHERE pipeline = $1", w.cfg.Pipeline); err != nil {
 				return err
 			}

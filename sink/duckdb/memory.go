@@ -493,6 +493,9 @@ func (w *Writer) Reset(ctx context.Context, t *scd.Target) error {
 		if err := w.forgetCounts(ctx, c, t.Name); err != nil {
 			return err
 		}
+		if _, err := c.run(ctx, "DELETE FROM "+w.bookTable("violations")+ofTarget, w.cfg.Pipeline, t.Name.Schema, t.Name.Table); err != nil {
+			return err
+		}
 		return w.replaceHead(ctx, c, t.Name, sequenced.Head{})
 	})
 	w.touched(t.Name)

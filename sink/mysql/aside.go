@@ -24,7 +24,17 @@ const (
 	forgetAsideSQL   = `DELETE FROM _tailrace.quarantine WHERE pipeline = ?`
 	unresolvedSQL    = `SELECT flow, COUNT(*) FROM _tailrace.quarantine WHERE pipeline = ? AND resolved IS NULL GROUP BY flow`
 	resolveTargetSQL = `UPDATE _tailrace.quarantine SET resolved = UTC_TIMESTAMP(6) WHERE pipeline = ? AND target_schema = ? AND target_table = ? AND resolved IS NULL`
+	resolveFlowSQL   = resolveTargetSQL + ` AND flow = ?`
 	resolveHead      = `UPDATE _tailrace.quarantine SET resolved = UTC_TIMESTAMP(6) WHERE resolved IS NULL AND pipeline = ? AND id IN (`
+)
+
+const (
+	violationsHead      = `INSERT INTO _tailrace.violations (pipeline, target_schema, target_table, flow, expectation, met, events) VALUES `
+	violationsTail      = ` ON DUPLICATE KEY UPDATE events = events + VALUES(events)`
+	violationsSQL       = `SELECT target_schema, target_table, flow, expectation, met, events FROM _tailrace.violations WHERE pipeline = ? ORDER BY 1, 2, 3, 4, 5`
+	forgetViolationsSQL = `DELETE FROM _tailrace.violations WHERE pipeline = ?`
+	forgetTargetsSQL    = forgetViolationsSQL + ` AND target_schema = ? AND target_table = ?`
+	forgetFlowsSQL      = forgetTargetsSQL + ` AND flow = ?`
 )
 
 // asides writes what a batch holds beside its targets: files and events set aside.
@@ -42,9 +52,25 @@ func (a *applier) asides(ctx context.Context, b *sink.Batch) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	l = a.list(asideHead, "", nil, "set events aside")
-	for i := range b.Aside {
-		e := &b.Aside[i]
+	if err := a.w.setAside(ctx, a.s, b.Aside, b.Violations); err != nil {
+		return err
+	}
+	if len(b.Resolved) == 0 {
+		return nil
+	}
+	n, err := a.resolve(ctx, a.s, b.Resolved)
+	if err == nil && n != int64(len(b.Resolved)) {
+		err = fault.Corrupted("resolve events that were set aside: %d were to be there, %d are", len(b.Resolved), n)
+	}
+	return err
+}
+
+// setAside stores events, and adds what expectations met to what is kept.
+func (w *Writer) setAside(ctx context.Context, s *session, events []sink.Aside, met []sink.Violation) error {
+	pipeline := w.cfg.Pipeline
+	l := newList(s, nil, asideHead, "", "set events aside")
+	for i := range events {
+		e := &events[i]
 		at := e.At
 		if at == nil {
 			at = []byte{}
@@ -57,14 +83,15 @@ func (a *applier) asides(ctx context.Context, b *sink.Batch) error {
 	if err := l.flush(ctx); err != nil {
 		return err
 	}
-	if len(b.Resolved) == 0 {
-		return nil
+	l = newList(s, nil, violationsHead, violationsTail, "count what violated expectations")
+	for i := range met {
+		v := &met[i]
+		l.item(bind("?, ?, ?, ?, ?, ?, ?", pipeline, v.Target.Schema, v.Target.Table, v.Flow, v.Expectation, v.Met, v.Events))
+		if err := l.end(ctx); err != nil {
+			return err
+		}
 	}
-	n, err := a.resolve(ctx, a.s, b.Resolved)
-	if err == nil && n != int64(len(b.Resolved)) {
-		err = fault.Corrupted("resolve events that were set aside: %d were to be there, %d are", len(b.Resolved), n)
-	}
-	return err
+	return l.flush(ctx)
 }
 
 // resolve marks events as resolved and returns how many of them were not.
@@ -160,8 +187,40 @@ func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
 // StartOver implements sink.Memory.
 func (w *Writer) StartOver(ctx context.Context) error {
 	return w.amend(ctx, "forget the files taken and the quarantine", func(s *session) error {
-		for _, sql := range []string{forgetFilesSQL, forgetAsideSQL} {
+		for _, sql := range []string{forgetFilesSQL, forgetAsideSQL, forgetViolationsSQL} {
 			if _, err := s.exec(ctx, bind(sql, w.cfg.Pipeline)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Violations implements sink.Memory.
+func (w *Writer) Violations(ctx context.Context) (list []sink.Violation, err error) {
+	err = w.onSide(ctx, "read what violated expectations", func(s *session) error {
+		rows, err := s.query(ctx, bind(violationsSQL, w.cfg.Pipeline))
+		if missingBook(err) {
+			return nil
+		}
+		for _, r := range rows {
+			list = append(list, sink.Violation{Target: change.Name{Schema: str(r[0]), Table: str(r[1])}, Flow: str(r[2]), Expectation: str(r[3]), Met: str(r[4]), Events: num(r[5])})
+		}
+		return err
+	})
+	return list, err
+}
+
+// SetAside implements sink.Memory.
+func (w *Writer) SetAside(ctx context.Context, events []sink.Aside, met []sink.Violation) error {
+	return w.amend(ctx, "set events aside", func(s *session) error { return w.setAside(ctx, s, events, met) })
+}
+
+// Afresh implements sink.Memory.
+func (w *Writer) Afresh(ctx context.Context, target change.Name, flow string) error {
+	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error {
+		for _, sql := range []string{resolveFlowSQL, forgetFlowsSQL} {
+			if _, err := s.exec(ctx, bind(sql, w.cfg.Pipeline, target.Schema, target.Table, flow)); err != nil {
 				return err
 			}
 		}

@@ -19,7 +19,7 @@ import (
 // made lists the targets that we created. sequenced names, of each target with a user's
 // sequence, the table of its records, and holds its head; counts are what was counted of
 // its events, a row from the first such event on; files are those that were taken
-// (modified in ns since the Unix epoch), quarantine the events set aside, pauses the
+// (modified in ns since the Unix epoch), quarantine the events set aside, violations what expectations met, pauses the
 // pipelines that are held, gaps what histories have crossed in one step, requests what
 // the owners are asked (epoch: of the owner that took it; fault: the kind of a failed
 // one's error).
@@ -120,6 +120,15 @@ var bookSQL = []struct{ table, columns string }{
   event longtext NOT NULL,
   resolved datetime(6),
   KEY (pipeline, flow)`},
+	{"violations", `
+  pipeline varchar(128) NOT NULL,
+  target_schema varchar(64) NOT NULL,
+  target_table varchar(64) NOT NULL,
+  flow varchar(255) NOT NULL,
+  expectation varchar(128) NOT NULL,
+  met varchar(16) NOT NULL,
+  events bigint NOT NULL,
+  PRIMARY KEY (pipeline, target_schema, target_table, flow, expectation, met)`},
 	{"pauses", `
   pipeline varchar(128) NOT NULL PRIMARY KEY,
   since datetime(6) NOT NULL,

@@ -124,7 +124,7 @@ func (w *Writer) reset(ctx context.Context, s *session, epoch int64, t *scd.Targ
 	if there {
 		statements = append(statements, "DELETE FROM "+w.records(t))
 	}
-	statements = append(statements, w.of(resetCountsSQL, t), w.of(resetHeadSQL, t), bind(resolveTargetSQL, w.cfg.Pipeline, t.Name.Schema, t.Name.Table))
+	statements = append(statements, w.of(resetCountsSQL, t), w.of(resetHeadSQL, t), bind(resolveTargetSQL, w.cfg.Pipeline, t.Name.Schema, t.Name.Table), bind(forgetTargetsSQL, w.cfg.Pipeline, t.Name.Schema, t.Name.Table))
 	err = within(ctx, s, func() error {
 		if err := w.fence(ctx, s, epoch); err != nil {
 			return err

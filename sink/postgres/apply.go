@@ -256,7 +256,7 @@ func (a *applier) shape(ctx context.Context, t *scd.Target) (*shape, error) {
 // short reports whether a batch can take the short road. What a sequenced target
 // remembers cannot: what must be there is counted before the commit.
 func short(b *sink.Batch, shapes []*shape) bool {
-	if len(b.Files)+len(b.Aside)+len(b.Resolved) > 0 {
+	if len(b.Files)+len(b.Aside)+len(b.Violations)+len(b.Resolved) > 0 {
 		return false
 	}
 	rows, bytes := 0, 0

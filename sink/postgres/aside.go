@@ -31,33 +31,47 @@ func (a *applier) asides(ctx context.Context, b *sink.Batch) error {
 		}
 	}
 	for list := b.Aside; len(list) > 0; {
-		n := chunk(len(list), func(i int) int {
-			return len(list[i].Event) + len(list[i].At) + len(list[i].Reason) + len(list[i].Position)
-		})
-		texts := func(of func(e *sink.Aside) string) []byte {
-			return textArray(n, func(i int) string { return of(&list[i]) })
-		}
-		params := [][]byte{
-			[]byte(a.w.cfg.Pipeline),
-			texts(func(e *sink.Aside) string { return e.Flow }),
-			texts(func(e *sink.Aside) string { return e.Target.Schema }),
-			texts(func(e *sink.Aside) string { return e.Target.Table }),
-			texts(func(e *sink.Aside) string { return e.Reason }),
-			texts(func(e *sink.Aside) string { return e.Position }),
-			texts(func(e *sink.Aside) string { return fmt.Sprintf(`\x%x`, e.At) }),
-			texts(func(e *sink.Aside) string { return string(appendInstant(nil, e.Time.UnixMicro())) }),
-			texts(func(e *sink.Aside) string { return string(e.Event) }),
-		}
+		n, params := a.w.asideParams(list)
 		if err := a.push(ctx, saveAsideSQL, params, asText, job{doing: "set events aside", rows: -1}); err != nil {
 			return err
 		}
 		list = list[n:]
+	}
+	for i := range b.Violations {
+		if err := a.push(ctx, saveViolationSQL, a.w.violationParams(&b.Violations[i]), asText, job{doing: "count what violated expectations", rows: -1}); err != nil {
+			return err
+		}
 	}
 	if n := len(b.Resolved); n > 0 {
 		ids := textArray(n, func(i int) string { return strconv.FormatInt(b.Resolved[i], 10) })
 		return a.push(ctx, resolveSQL, [][]byte{[]byte(a.w.cfg.Pipeline), ids}, asText, job{doing: "resolve events that were set aside", rows: int64(n)})
 	}
 	return nil
+}
+
+// asideParams are the parameters of saveAsideSQL for the first n of list.
+func (w *Writer) asideParams(list []sink.Aside) (n int, params [][]byte) {
+	n = chunk(len(list), func(i int) int {
+		return len(list[i].Event) + len(list[i].At) + len(list[i].Reason) + len(list[i].Position)
+	})
+	texts := func(of func(e *sink.Aside) string) []byte {
+		return textArray(n, func(i int) string { return of(&list[i]) })
+	}
+	return n, [][]byte{
+		[]byte(w.cfg.Pipeline),
+		texts(func(e *sink.Aside) string { return e.Flow }),
+		texts(func(e *sink.Aside) string { return e.Target.Schema }),
+		texts(func(e *sink.Aside) string { return e.Target.Table }),
+		texts(func(e *sink.Aside) string { return e.Reason }),
+		texts(func(e *sink.Aside) string { return e.Position }),
+		texts(func(e *sink.Aside) string { return fmt.Sprintf(`\x%x`, e.At) }),
+		texts(func(e *sink.Aside) string { return string(appendInstant(nil, e.Time.UnixMicro())) }),
+		texts(func(e *sink.Aside) string { return string(e.Event) }),
+	}
+}
+
+func (w *Writer) violationParams(v *sink.Violation) [][]byte {
+	return [][]byte{[]byte(w.cfg.Pipeline), []byte(v.Target.Schema), []byte(v.Target.Table), []byte(v.Flow), []byte(v.Expectation), []byte(v.Met), strconv.AppendInt(nil, v.Events, 10)}
 }
 
 func textArray(n int, at func(i int) string) []byte {
@@ -176,8 +190,66 @@ func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
 // StartOver implements sink.Memory.
 func (w *Writer) StartOver(ctx context.Context) error {
 	return w.amend(ctx, "forget the files taken and the quarantine", func(s *session) error {
-		for _, sql := range []string{forgetFilesSQL, forgetAsideSQL} {
+		for _, sql := range []string{forgetFilesSQL, forgetAsideSQL, forgetViolationsSQL} {
 			if _, err := s.query(ctx, sql, w.cfg.Pipeline); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Violations implements sink.Memory.
+func (w *Writer) Violations(ctx context.Context) ([]sink.Violation, error) {
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.query(ctx, violationsSQL, w.cfg.Pipeline)
+	if missingBook(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, w.explain(ctx, err, "read what violated expectations", nil)
+	}
+	list := make([]sink.Violation, len(rows))
+	for i, r := range rows {
+		list[i] = sink.Violation{Target: change.Name{Schema: str(r[0]), Table: str(r[1])}, Flow: str(r[2]), Expectation: str(r[3]), Met: str(r[4]), Events: num(r[5])}
+	}
+	return list, nil
+}
+
+// SetAside implements sink.Memory.
+func (w *Writer) SetAside(ctx context.Context, events []sink.Aside, met []sink.Violation) error {
+	return w.amend(ctx, "set events aside", func(s *session) error {
+		run := func(sql string, params [][]byte) error {
+			limited, done := s.limited(ctx)
+			defer done()
+			return s.conn.ExecParams(limited, sql, params, nil, nil, nil).Read().Err
+		}
+		for len(events) > 0 {
+			n, params := w.asideParams(events)
+			if err := run(saveAsideSQL, params); err != nil {
+				return err
+			}
+			events = events[n:]
+		}
+		for i := range met {
+			if err := run(saveViolationSQL, w.violationParams(&met[i])); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Afresh implements sink.Memory.
+func (w *Writer) Afresh(ctx context.Context, target change.Name, flow string) error {
+	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error {
+		for _, sql := range []string{resolveFlowSQL, forgetFlowsSQL} {
+			if _, err := s.query(ctx, sql, w.cfg.Pipeline, target.Schema, target.Table, flow); err != nil {
 				return err
 			}
 		}

@@ -18,7 +18,7 @@ import (
 // sequenced names, of each target with a user's sequence, the table of its records, and
 // holds its head; counts are what was counted of its events, a row from the first such
 // event on; files are those that were taken (modified in ns since the Unix epoch),
-// quarantine the events set aside, pauses the pipelines that are held, gaps
+// quarantine the events set aside, violations what expectations met, pauses the pipelines that are held, gaps
 // what histories have crossed in one step, requests what the
 // owners are asked (epoch: of the owner that took it; fault: the kind of a failed one's
 // error).
@@ -124,6 +124,16 @@ CREATE TABLE IF NOT EXISTS _tailrace.quarantine (
   event text NOT NULL,
   resolved timestamptz
 );
+CREATE TABLE IF NOT EXISTS _tailrace.violations (
+  pipeline text NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  flow text NOT NULL,
+  expectation text NOT NULL,
+  met text NOT NULL,
+  events bigint NOT NULL,
+  PRIMARY KEY (pipeline, target_schema, target_table, flow, expectation, met)
+) WITH (fillfactor = 10);
 CREATE TABLE IF NOT EXISTS _tailrace.pauses (
   pipeline text PRIMARY KEY,
   since timestamptz NOT NULL,
@@ -153,7 +163,7 @@ CREATE TABLE IF NOT EXISTS _tailrace.requests (
 );`
 
 // bookTables are the tables that are there once, with a column pipeline in each.
-var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "counts", "files", "quarantine", "pauses", "gaps", "requests"}
+var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "counts", "files", "quarantine", "violations", "pauses", "gaps", "requests"}
 
 const (
 	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not

@@ -242,5 +242,13 @@ WHERE pipeline = $1 AND ($2 = '' OR flow = $2) AND resolved IS NULL ORDER BY id`
 	forgetAsideSQL   = `DELETE FROM _tailrace.quarantine WHERE pipeline = $1`
 	unresolvedSQL    = `SELECT flow, count(*) FROM _tailrace.quarantine WHERE pipeline = $1 AND resolved IS NULL GROUP BY flow`
 	resolveTargetSQL = `UPDATE _tailrace.quarantine SET resolved = clock_timestamp() WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3 AND resolved IS NULL`
-	resolveSQL       = `UPDATE _tailrace.quarantine SET resolved = clock_timestamp() WHERE pipeline = $1 AND id = ANY ($2::bigint[]) AND resolved IS NULL`
+	resolveFlowSQL   = resolveTargetSQL + ` AND flow = $4`
+
+	saveViolationSQL    = `INSERT INTO _tailrace.violations AS v VALUES ($1, $2, $3, $4, $5, $6, $7::bigint) ON CONFLICT (pipeline, target_schema, target_table, flow, expectation, met) DO UPDATE SET events = v.events + excluded.events`
+	violationsSQL       = `SELECT target_schema, target_table, flow, expectation, met, events FROM _tailrace.violations WHERE pipeline = $1 ORDER BY 1, 2, 3, 4, 5`
+	forgetViolationsSQL = `DELETE FROM _tailrace.violations WHERE pipeline = $1`
+	forgetTargetsSQL    = forgetViolationsSQL + ` AND target_schema = $2 AND target_table = $3`
+	forgetFlowsSQL      = forgetTargetsSQL + ` AND flow = $4`
+
+	resolveSQL = `UPDATE _tailrace.quarantine SET resolved = clock_timestamp() WHERE pipeline = $1 AND id = ANY ($2::bigint[]) AND resolved IS NULL`
 )

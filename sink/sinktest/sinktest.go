@@ -94,6 +94,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"stages", stageTests},
 		{"noted", notedTests},
 		{"upkeep", upkeepTests},
+		{"violations", violationTests},
 		{"sequenced", sequencedTests},
 		{"histories", historyTests},
 		{"bitemporal", bitemporalTests},
