@@ -15,6 +15,10 @@ type Kind uint8
 const (
 	Type1 Kind = 1 // the current rows only
 	Type2 Kind = 2 // every version, with __START_AT and __END_AT (rules R28-R44)
+
+	// Bitemporal: every version that was ever believed, and while it was (rules R76-R84).
+	// It is the kind of what a flow declares; see Target.Table for what destinations keep.
+	Bitemporal Kind = 3
 )
 
 // Names of the columns that type 2 adds. Half-open interval; NULL end = open.
@@ -41,6 +45,9 @@ type Target struct {
 	// the order in which they are compared (rule R3); nil where it is one. Sequence is
 	// jsonb then, and its values are objects of the columns' texts, numbers as they are.
 	SequenceFields []change.Column
+
+	// Bitemporal, if not nil: this is the table of a bitemporal target, as Table made it.
+	Bitemporal *Axes
 }
 
 // Column is one data column of a target.

@@ -88,10 +88,12 @@ type Writer interface {
 
 	// Invariants checks a type 2 target: intervals not overlapping, none empty, at
 	// most one open version a key. It also checks that no key of a type 1 target
-	// stands twice. It returns sentences, one a violated invariant with its count.
+	// stands twice, and that no interval of a bitemporal target is empty. It returns
+	// sentences, one a violated invariant with its count.
 	Invariants(ctx context.Context, t *scd.Target) ([]string, error)
 
-	// Show reads rows as text for printing, ordered by key (and start): first the
+	// Show reads rows as text for printing, ordered by key (and start, of a bitemporal
+	// target both starts): first the
 	// header, then each row; nil is NULL.
 	Show(ctx context.Context, q ShowQuery, fn func(cells []*string) error) error
 
@@ -187,5 +189,8 @@ type TargetRounds struct {
 // ShowQuery says what Show reads.
 type ShowQuery struct {
 	Target *scd.Target // name, kind and key columns; column types are not needed
-	AsOf   string      // type 2: only versions valid at this instant (timestamp text) or value of the sequence (of several columns: see SequenceValues); empty = all versions
+	AsOf   string      // type 2 and bitemporal: only versions valid at this instant (timestamp text) or value of the sequence (of several columns: see SequenceValues); empty = all versions
+	// KnownAt, of a bitemporal target: only rows that were believed at this value of its
+	// system sequence; empty: all.
+	KnownAt string
 }

@@ -239,8 +239,11 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 		}
 		planned[b.Target.Name] = true
 		kind := fmt.Sprintf("type %d", b.Target.Kind)
-		if b.Target.AppendOnly {
+		switch {
+		case b.Target.AppendOnly:
 			kind = "append-only"
+		case b.Target.Bitemporal != nil:
+			kind = "bitemporal"
 		}
 		fmt.Fprintf(a.out, "-- %s -> %s (%s)\n", b.Relation.Table.Name, b.Target.Name, kind)
 		for _, s := range p.DDL {

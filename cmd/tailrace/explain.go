@@ -108,7 +108,11 @@ func printStory(w io.Writer, s *pipeline.KeyStory, key string, values bool) erro
 	for _, k := range s.Target.Keys() {
 		names = append(names, s.Target.Columns[k].Name)
 	}
-	fmt.Fprintf(w, "target %s (type %d), key %s = %s\n", s.Target.Name, s.Target.Kind, strings.Join(names, ","), oneLine(key))
+	kind := fmt.Sprintf("type %d", s.Target.Kind)
+	if s.Target.Kind == scd.Bitemporal {
+		kind = "bitemporal"
+	}
+	fmt.Fprintf(w, "target %s (%s), key %s = %s\n", s.Target.Name, kind, strings.Join(names, ","), oneLine(key))
 	fmt.Fprintf(w, "rule: %s\n", x.Rule)
 	for _, n := range x.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)
@@ -121,7 +125,13 @@ func printStory(w io.Writer, s *pipeline.KeyStory, key string, values bool) erro
 	}
 	fmt.Fprintln(w)
 	table := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
-	fmt.Fprintln(table, "SEQUENCE\tEVENT\tFROM\tTIME\tLED TO")
+	system := func(cell string) string { // a column that other targets do not have
+		if s.Target.Kind == scd.Bitemporal {
+			return oneLine(cell) + "\t"
+		}
+		return ""
+	}
+	fmt.Fprintln(table, "SEQUENCE\t"+system("SYSTEM")+"EVENT\tFROM\tTIME\tLED TO")
 	for i := range x.Events {
 		e := &x.Events[i]
 		what := "write"
@@ -131,7 +141,7 @@ func printStory(w io.Writer, s *pipeline.KeyStory, key string, values bool) erro
 		case e.Delete:
 			what = "delete"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", oneLine(e.Sequence), what, oneLine(e.From), e.Time.Format(time.RFC3339Nano), e.Led)
+		fmt.Fprintf(table, "%s\t%s%s\t%s\t%s\t%s\n", oneLine(e.Sequence), system(e.System), what, oneLine(e.From), e.Time.Format(time.RFC3339Nano), e.Led)
 	}
 	if err := table.Flush(); err != nil || !values {
 		return err

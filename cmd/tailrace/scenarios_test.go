@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"tailrace/internal/dbtest"
+	"tailrace/internal/flow"
 	"tailrace/internal/sim"
+	"tailrace/scd"
 )
 
 // Every scenario through files: in one file, in a file for each event, and in files
@@ -79,12 +81,14 @@ func (p *played) truncates() bool {
 	return slices.ContainsFunc(p.Events, func(e sim.ScenarioEvent) bool { return e.Op == 'T' })
 }
 
+func (p *played) bitemporal() bool { return p.Type == flow.Bitemporal }
+
 func (p *played) partial() bool {
 	return slices.ContainsFunc(p.Events, func(e sim.ScenarioEvent) bool { return e.Cols != nil })
 }
 
 func (p *played) relation() string {
-	columns := []string{"k: string", "op: string", "at_sequence: bigint"}
+	columns := []string{"k: string", "op: string", "at_sequence: bigint", "known_at: bigint"}
 	for _, c := range p.Columns {
 		columns = append(columns, c+": string")
 	}
@@ -96,7 +100,11 @@ func (p *played) relation() string {
 
 func (p *played) flow() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "  - {source: %s, target: %[1]s, stored_as_scd_type: %d, keys: [k], sequence_by: at_sequence, apply_as_deletes: \"op = 'D'\", except_column_list: [op, at_sequence, _rescued_data]", p.name, p.Type)
+	kind := fmt.Sprint(p.Type)
+	if p.bitemporal() {
+		kind = "bitemporal, system_sequence_by: known_at"
+	}
+	fmt.Fprintf(&b, "  - {source: %s, target: %[1]s, stored_as_scd_type: %s, keys: [k], sequence_by: at_sequence, apply_as_deletes: \"op = 'D'\", except_column_list: [op, at_sequence, known_at, _rescued_data]", p.name, kind)
 	if p.Type == 1 {
 		b.WriteString(", apply_as_truncates: \"op = 'T'\"")
 	}
@@ -119,6 +127,9 @@ func (p *played) flow() string {
 
 func (p *played) line(e sim.ScenarioEvent) string {
 	object := map[string]any{"op": string(e.Op), "at_sequence": e.Seq}
+	if p.bitemporal() {
+		object["known_at"] = e.System
+	}
 	if e.Op != 'T' {
 		object["k"] = p.way + e.Key
 	}
@@ -176,7 +187,7 @@ func (p *played) deliver(rnd *rand.Rand) {
 func (p *played) tied() bool {
 	for i, a := range p.Events {
 		for _, b := range p.Events[:i] {
-			if a.Seq == b.Seq && (a.Key == b.Key || a.Op == 'T' || b.Op == 'T') && p.line(a) != p.line(b) {
+			if a.Seq == b.Seq && a.System == b.System && (a.Key == b.Key || a.Op == 'T' || b.Op == 'T') && p.line(a) != p.line(b) {
 				return true
 			}
 		}
@@ -187,8 +198,11 @@ func (p *played) tied() bool {
 func (p *played) compare(t *testing.T, r *feedRig) {
 	t.Helper()
 	columns := append([]string{"k"}, p.Columns...)
-	if p.Type == 2 {
+	switch {
+	case p.Type == 2:
 		columns = append(columns, "__START_AT", "__END_AT")
+	case p.bitemporal():
+		columns = append(columns, scd.BitemporalColumns...)
 	}
 	rows := r.held(t, fmt.Sprintf("select %s from %q where k like '%s%%'", columnsOf(columns...), p.name, p.way))
 	var got []string
@@ -197,8 +211,8 @@ func (p *played) compare(t *testing.T, r *feedRig) {
 			row[i] = strings.ReplaceAll(row[i], null, sim.Null)
 		}
 		line := strings.TrimPrefix(strings.Join(row[:1+len(p.Columns)], " "), p.way)
-		if p.Type == 2 {
-			line += fmt.Sprintf(" [%s,%s)", row[len(row)-2], strings.TrimSuffix(row[len(row)-1], sim.Null))
+		for at := 1 + len(p.Columns); at < len(row); at += 2 {
+			line += fmt.Sprintf(" [%s,%s)", row[at], strings.TrimSuffix(row[at+1], sim.Null))
 		}
 		got = append(got, line)
 	}

@@ -28,6 +28,7 @@ func TestExamplesPrintTheDocumentedTables(t *testing.T) {
 			"periodic.yaml":  {"users_now", "users_past"},
 			"snapshots.yaml": {"users_versioned"},
 			"merged.yaml":    {"users_merged"},
+			"prices.yaml":    {"prices`:", "prices --as-of 2024-02-15 --known-at 2024-03-01`", "prices --as-of 2024-02-15 --known-at 2024-04-01`"},
 			"expect.yaml":    {"users_current` without the rows"},
 		} {
 			t.Run(config, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestExamplesPrintTheDocumentedTables(t *testing.T) {
 				for _, table := range tables {
 					want := section(t, string(readme), "`"+table)
 					name, _, _ := strings.Cut(table, "`")
-					if got := trimLines(must(t, "show", "-c", path, name)); got != want {
+					if got := trimLines(must(t, append([]string{"show", "-c", path}, strings.Fields(name)...)...)); got != want {
 						t.Errorf("%s:\n%s\nwant\n%s", table, got, want)
 					}
 				}

@@ -20,7 +20,7 @@ import (
 )
 
 func (a *app) showCommand() *cobra.Command {
-	var format, asOf string
+	var format, asOf, knownAt string
 	c := &cobra.Command{
 		Use:   "show TARGET",
 		Short: "Print a target's rows, ordered by key (and start)",
@@ -34,18 +34,20 @@ func (a *app) showCommand() *cobra.Command {
 				return err
 			}
 			p := newPrinter(format, a.out)
-			_, err = env.look(cmd.Context(), askShow, showRequest{args[0], asOf}, p.row)
+			_, err = env.look(cmd.Context(), askShow, showRequest{args[0], asOf, knownAt}, p.row)
 			return errors.Join(err, p.end())
 		},
 	}
 	c.Flags().StringVar(&format, "format", "table", "table, csv (RFC 4180; NULL is empty, an empty string is \"\") or json (one object a line)")
 	c.Flags().StringVar(&asOf, "as-of", "", "only versions valid at this instant, e.g. 2026-01-31T12:00:00Z, or value of the sequence, of several columns {\"a\": 1, \"b\": 2} or (1, 2)")
+	c.Flags().StringVar(&knownAt, "known-at", "", "of a bitemporal target: only rows that were believed at this value of its system sequence")
 	return a.configured(c)
 }
 
 type showRequest struct {
-	Target string `json:"target"`
-	AsOf   string `json:"as_of,omitempty"`
+	Target  string `json:"target"`
+	AsOf    string `json:"as_of,omitempty"`
+	KnownAt string `json:"known_at,omitempty"`
 }
 
 var askShow = question{kind: kindShow,
@@ -58,10 +60,13 @@ var askShow = question{kind: kindShow,
 		if err != nil {
 			return "", err
 		}
-		if asked.AsOf != "" && t.Kind != scd.Type2 {
-			return "", fault.Badly("--as-of needs a target with history (stored_as_scd_type: 2)")
+		if asked.AsOf != "" && t.Kind != scd.Type2 && t.Bitemporal == nil {
+			return "", fault.Badly("--as-of needs a target with history (stored_as_scd_type: 2 or bitemporal)")
 		}
-		if err := dst.Show(ctx, sink.ShowQuery{Target: t, AsOf: asked.AsOf}, rows); err != nil {
+		if asked.KnownAt != "" && t.Bitemporal == nil {
+			return "", fault.Badly("--known-at needs a target that keeps what was believed (stored_as_scd_type: bitemporal)")
+		}
+		if err := dst.Show(ctx, sink.ShowQuery{Target: t, AsOf: asked.AsOf, KnownAt: asked.KnownAt}, rows); err != nil {
 			return "", fmt.Errorf("read %s: %w", t.Name, err)
 		}
 		return "", nil

@@ -13,22 +13,25 @@ import (
 
 	"tailrace/internal/change"
 	"tailrace/internal/dbtest"
+	"tailrace/internal/flow"
 	"tailrace/internal/sim"
+	"tailrace/scd"
 	"tailrace/scd/sequenced"
 )
 
 // shuffleConfig: of one feed every kind of target that there is; `lives` is a feed in
-// which no two events of a key have one sequence. A truncate has no key, so it is a
+// which no two events of a key have one sequence; `beliefs` has a system sequence too. A truncate has no key, so it is a
 // bad event for all flows but the one that reads it as a truncate.
 func shuffleConfig() string {
 	var b strings.Builder
 	b.WriteString("batch: {max_rows: 30}\nrelations:\n")
-	for _, feed := range []string{"feed", "lives"} {
-		fmt.Fprintf(&b, "  %s: {path: \"%[1]s/**/*.jsonl\", format: jsonl, columns: {k: bigint, op: string, n: bigint, a: int, b: string, c: string}}\n", feed)
+	for _, feed := range []string{"feed", "lives", "beliefs"} {
+		fmt.Fprintf(&b, "  %s: {path: \"%[1]s/**/*.jsonl\", format: jsonl, columns: {k: bigint, op: string, n: bigint, s: bigint, a: int, b: string, c: string}}\n", feed)
 	}
 	b.WriteString("flows:\n")
 	for _, s := range shuffleTargets {
-		fmt.Fprintf(&b, "  - {source: %s, target: %s, stored_as_scd_type: %d, keys: [k], sequence_by: n, apply_as_deletes: \"op = 'D'\", except_column_list: [op, n, _rescued_data], ignore_null_updates: %t", s.feed, s.name, s.kind, s.sparse)
+		fmt.Fprintf(&b, "  - {source: %s, target: %s, stored_as_scd_type: %s, keys: [k], sequence_by: n, apply_as_deletes: \"op = 'D'\", except_column_list: [op, n, s, _rescued_data], ignore_null_updates: %t", s.feed, s.name,
+			[]string{1: "1", 2: "2", flow.Bitemporal: "bitemporal, system_sequence_by: s"}[s.kind], s.sparse)
 		if s.truncated {
 			b.WriteString(", apply_as_truncates: \"op = 'T'\"")
 		}
@@ -57,6 +60,20 @@ var shuffleTargets = []shuffleTarget{
 	{name: "two_sparse", feed: "feed", kind: 2, sparse: true, tracked: []bool{false, true, true, true}},
 	{name: "lives_one", feed: "lives", kind: 1},
 	{name: "lives_two", feed: "lives", kind: 2, tracked: []bool{false, true, true, true}},
+	{name: "beliefs_whole", feed: "beliefs", kind: flow.Bitemporal},
+	{name: "beliefs_sparse", feed: "beliefs", kind: flow.Bitemporal, sparse: true},
+}
+
+// columns are what people see of a target.
+func (s *shuffleTarget) columns() []string {
+	columns := []string{"k", "a", "b", "c"}
+	switch s.kind {
+	case 2:
+		columns = append(columns, scd.StartColumn, scd.EndColumn)
+	case flow.Bitemporal:
+		columns = append(columns, scd.BitemporalColumns...)
+	}
+	return columns
 }
 
 // shuffled is one event of a feed; nil is NULL.
@@ -64,6 +81,7 @@ type shuffled struct {
 	K  *int    `json:"k"`
 	Op string  `json:"op"`
 	N  *int    `json:"n"`
+	S  *int    `json:"s"`
 	A  *int    `json:"a"`
 	B  *string `json:"b"`
 	C  *string `json:"c"`
@@ -87,6 +105,7 @@ func TestShuffledFeedsSurviveKills(t *testing.T) {
 		rnd := seeded(t)
 		r := newFeedRig(t, server, kind, shuffleConfig())
 		files := append(shuffleFiles("feed", keys, rnd), shuffleFiles("lives", keys/2, rnd)...)
+		files = append(files, shuffleFiles("beliefs", 3*keys/5, rnd)...)
 		later := files[len(files)/10:]
 		rnd.Shuffle(len(later), func(i, j int) { later[i], later[j] = later[j], later[i] })
 		rest := files
@@ -184,6 +203,12 @@ func shuffleFiles(feed string, keys int, rnd *rand.Rand) (files []shuffledFile) 
 					e.K = nil
 				}
 			}
+			if feed == "beliefs" {
+				e.N = pointer(rnd.IntN(2 * n))
+				if e.S = pointer(rnd.IntN(2 * n)); rnd.IntN(150) == 0 {
+					e.S = nil
+				}
+			}
 			if e.Op == "U" && rnd.IntN(4) == 0 {
 				e.Op = "D"
 			}
@@ -244,14 +269,10 @@ func compareShuffled(t *testing.T, r *feedRig, files []shuffledFile) {
 	for _, target := range shuffleTargets {
 		want, bad := target.expect(t, files)
 		aside[target.name] = bad
-		columns := []string{"k", "a", "b", "c"}
-		if target.kind == 2 {
-			columns = append(columns, "__START_AT", "__END_AT")
-		}
 		var got, now []string
-		for _, row := range r.held(t, "select "+columnsOf(columns...)+` from "`+target.name+`"`) {
+		for _, row := range r.held(t, "select "+columnsOf(target.columns()...)+` from "`+target.name+`"`) {
 			got = append(got, strings.Join(row, "|"))
-			if target.kind == 1 || row[5] == null {
+			if target.kind == 1 || target.kind == 2 && row[5] == null {
 				now = append(now, strings.Join(row[:4], "|"))
 			}
 		}
@@ -292,7 +313,7 @@ func (s *shuffleTarget) expect(t *testing.T, files []shuffledFile) (lines []stri
 			continue
 		}
 		for i, e := range f.events {
-			if e.N == nil || e.K == nil && !(e.Op == "T" && s.truncated) {
+			if e.N == nil || e.K == nil && !(e.Op == "T" && s.truncated) || e.S == nil && s.kind == flow.Bitemporal {
 				bad++
 				continue
 			}
@@ -309,17 +330,19 @@ func (s *shuffleTarget) expect(t *testing.T, files []shuffledFile) (lines []stri
 			}
 			key := cell(e.K, false)
 			event := sequenced.Event{Key: change.Row(nil).Append(key), Place: place, Delete: e.Op == "D", Start: cell(e.N, false)}
+			if s.kind == flow.Bitemporal {
+				event.SystemStart = cell(e.S, false)
+				if event.System, err = sequenced.AppendSequence(nil, event.SystemStart, change.Type{Kind: change.Int64}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if !event.Delete {
 				event.Row = change.Row(nil).Append(key).Append(cell(e.A, s.sparse)).Append(cell(e.B, s.sparse)).Append(cell(e.C, s.sparse))
 			}
 			o.Events = append(o.Events, event)
 		}
 	}
-	versions := o.Type1
-	if s.kind == 2 {
-		versions = o.Type2
-	}
-	for _, v := range versions() {
+	add := func(v sim.OracleVersion, bounds ...string) {
 		var cells []string
 		for _, value := range v.Values {
 			if value.State == change.Null {
@@ -328,14 +351,27 @@ func (s *shuffleTarget) expect(t *testing.T, files []shuffledFile) (lines []stri
 				cells = append(cells, string(value.Data))
 			}
 		}
-		if s.kind == 2 {
-			end := v.End
-			if end == "" {
-				end = null
+		for _, b := range bounds {
+			if b == "" {
+				b = null
 			}
-			cells = append(cells, v.Start, end)
+			cells = append(cells, b)
 		}
 		lines = append(lines, strings.Join(cells, "|"))
+	}
+	switch s.kind {
+	case 1:
+		for _, v := range o.Type1() {
+			add(v)
+		}
+	case 2:
+		for _, v := range o.Type2() {
+			add(v, v.Start, v.End)
+		}
+	case flow.Bitemporal:
+		for _, f := range o.Bitemporal() {
+			add(f.OracleVersion, f.Start, f.End, f.Since, f.Till)
+		}
 	}
 	return lines, bad
 }
@@ -361,11 +397,7 @@ func everyRow(t *testing.T, r *feedRig) map[string]string {
 		all[name] = fmt.Sprint(rows)
 	}
 	for _, target := range shuffleTargets {
-		columns := []string{"k", "a", "b", "c"}
-		if target.kind == 2 {
-			columns = append(columns, "__START_AT", "__END_AT")
-		}
-		read(target.name, columnsOf(columns...))
+		read(target.name, columnsOf(target.columns()...))
 	}
 	read("_tailrace.files where "+r.ours(t), "path, checksum")
 	read("_tailrace.quarantine where "+r.ours(t), columnsOf("id", "flow", "reason"))

@@ -7,6 +7,7 @@ package config
 import (
 	"cmp"
 	"encoding"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -101,7 +102,7 @@ type Flow struct {
 	Source             string   `yaml:"source"`
 	Except             []string `yaml:"except"`
 	Target             string   `yaml:"target"`
-	SCDType            int      `yaml:"stored_as_scd_type"`
+	SCDType            SCDType  `yaml:"stored_as_scd_type"`
 	Keys               []string `yaml:"keys"`
 	AppendOnly         bool     `yaml:"append_only"`
 	ColumnList         []string `yaml:"column_list"`
@@ -113,6 +114,7 @@ type Flow struct {
 	Name                string        `yaml:"name"`
 	Once                bool          `yaml:"once"`
 	SequenceBy          Names         `yaml:"sequence_by"`
+	SystemSequenceBy    Names         `yaml:"system_sequence_by"`
 	SequenceScope       string        `yaml:"sequence_scope"`
 	DeleteSequence      Names         `yaml:"delete_sequence"`
 	SourceKind          string        `yaml:"source_kind"`
@@ -152,6 +154,24 @@ type Snapshot struct {
 type SnapshotVersion struct {
 	Kind  string `yaml:"-"`
 	Query string `yaml:"query"`
+}
+
+// SCDType is 1, 2 or bitemporal (flow.Bitemporal).
+type SCDType int
+
+// UnmarshalText reads one; 1 and 2 may be texts too.
+func (t *SCDType) UnmarshalText(text []byte) error {
+	switch strings.ToLower(string(text)) {
+	case "1":
+		*t = 1
+	case "2":
+		*t = 2
+	case "bitemporal":
+		*t = flow.Bitemporal
+	default:
+		return errors.New("it is 1, 2 or bitemporal")
+	}
+	return nil
 }
 
 // Expectations are conditions on the rows of a flow, in the order of the file.
@@ -219,11 +239,11 @@ func (c *Config) Specs() []flow.Spec {
 	for i, f := range c.Flows {
 		files := f.Snapshot == nil && (c.Source.Kind == "files" || c.ofFiles(&f))
 		specs[i] = flow.Spec{
-			Source: f.Source, Files: files, Once: f.Once, Except: f.Except, Target: f.Target, SCDType: f.SCDType, Keys: f.Keys, AppendOnly: f.AppendOnly,
+			Source: f.Source, Files: files, Once: f.Once, Except: f.Except, Target: f.Target, SCDType: int(f.SCDType), Keys: f.Keys, AppendOnly: f.AppendOnly,
 			ColumnList: f.ColumnList, ExceptColumnList: f.ExceptColumnList,
 			TrackHistory: f.TrackHistory, TrackHistoryExcept: f.TrackHistoryExcept, HistoryStart: f.HistoryStart,
 			Sequenced: flow.Sequenced{
-				Name: f.Name, SequenceBy: f.SequenceBy, Feed: f.SourceKind == "feed" || files, SkipChange: f.SkipChangeCommits,
+				Name: f.Name, SequenceBy: f.SequenceBy, SystemSequenceBy: f.SystemSequenceBy, Feed: f.SourceKind == "feed" || files, SkipChange: f.SkipChangeCommits,
 				DeleteWhen: f.ApplyAsDeletes, TruncateWhen: f.ApplyAsTruncates,
 				IgnoreNull: f.IgnoreNull, IgnoreNullList: f.IgnoreNullList, IgnoreNullExcept: f.IgnoreNullExcept, ColumnsToUpdate: f.ColumnsToUpdate,
 				DeleteSequence: f.DeleteSequence, Global: f.SequenceScope == "global",

@@ -14,6 +14,7 @@ import (
 	"tailrace/internal/change"
 	"tailrace/internal/config"
 	"tailrace/internal/fault"
+	"tailrace/internal/flow"
 )
 
 const small = "pipeline: p\ndestination: {dsn: x.duckdb}\nflows: [{source: public.*}]\n"
@@ -62,6 +63,7 @@ func TestWrongFilesAreNamedWithLineAndSuggestion(t *testing.T) {
 		{"pipeline: [a]\n", "must be a single value"},
 		{small + "hydrate: {workers: many}\n", "hydrate.workers is a number"},
 		{small + "queue_bytes: lots\n", "queue_bytes"},
+		{"pipeline: p\nflows:\n- source: a\n  stored_as_scd_type: 3\n", "f.yaml:4: flows[0].stored_as_scd_type is 1, 2 or bitemporal"},
 		{small + "drain_max: soon\n", "drain_max"},
 		{small + "source: {dsn: \"${NOT_SET_ANYWHERE}\"}\n", "f.yaml:4: environment variable NOT_SET_ANYWHERE is not set"},
 		{small + "source: {dsn: \"${file:/nowhere}\"}\n", "cannot read the file"},
@@ -77,6 +79,21 @@ func TestWrongFilesAreNamedWithLineAndSuggestion(t *testing.T) {
 		_, err := config.Parse("f.yaml", []byte(c.text))
 		if err == nil || fault.KindOf(err) != fault.Usage || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q\n  want an error with %q\n  got  %v", c.text, c.want, err)
+		}
+	}
+}
+
+func TestTypesOfTargetsAreNumbersOrTexts(t *testing.T) {
+	t.Setenv("TYPE", "2")
+	for text, want := range map[string]int{"1": 1, "2": 2, `"1"`: 1, `"2"`: 2, `"${TYPE}"`: 2,
+		"bitemporal, system_sequence_by: known": flow.Bitemporal, "BITEMPORAL, system_sequence_by: [known]": flow.Bitemporal} {
+		c, err := config.Parse("f.yaml", []byte("pipeline: p\nsource: {dsn: x}\ndestination: {dsn: x}\nflows: [{source: public.a, keys: [k], sequence_by: n, stored_as_scd_type: "+text+"}]\n"))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if s := c.Specs()[0]; s.SCDType != want || (want == flow.Bitemporal) != (len(s.Sequenced.SystemSequenceBy) == 1) {
+			t.Errorf("%s: %+v", text, s)
 		}
 	}
 }

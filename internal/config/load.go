@@ -264,6 +264,12 @@ func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
 	switch {
 	case (t == reflect.TypeFor[Names]() || t == reflect.TypeFor[SnapshotVersion]()) && n.Kind == yaml.ScalarNode:
 		return nil
+	case t == reflect.TypeFor[SCDType]() && n.Kind == yaml.ScalarNode:
+		var is SCDType
+		if err := is.UnmarshalText([]byte(n.Value)); err != nil && !strings.Contains(n.Value, "${") {
+			return fault.Badly("%s:%d: %s is 1, 2 or bitemporal", name, n.Line, where())
+		}
+		return nil
 	case t == reflect.TypeFor[Relations](), t == reflect.TypeFor[Columns](), t == reflect.TypeFor[Expectations]():
 		if n.Kind != yaml.MappingNode {
 			return fault.Badly("%s:%d: %s must hold names (`name: ...`)", name, n.Line, where())

@@ -19,7 +19,7 @@ type Spec struct {
 	Files   bool     // the source is a relation of files, not a table
 	Except  []string // names or patterns that a pattern leaves out
 	Target  string   // `table`, `schema.table`, or a template with {schema} and {table}; empty: by the naming rule
-	SCDType int      // 1 or 2
+	SCDType int      // 1, 2 or Bitemporal
 
 	Keys             []string // empty: the primary key
 	Once             bool     // take the rows or files that are there, and follow nothing (rule R90)
@@ -45,8 +45,11 @@ type Spec struct {
 type Sequenced struct {
 	Name       string   // the flow's identity; empty: the target's name
 	SequenceBy []string // columns (or _lsn, _commit_time), compared from left to right
-	Feed       bool     // source_kind: feed: only INSERTs of the relation are events
-	SkipChange []string // of a feed: insert-only is expected; these operations are passed over: update, delete, truncate
+	// SystemSequenceBy is the column (or _lsn, _commit_time) that says when an event became
+	// known: of a bitemporal target, which must have it.
+	SystemSequenceBy []string
+	Feed             bool     // source_kind: feed: only INSERTs of the relation are events
+	SkipChange       []string // of a feed: insert-only is expected; these operations are passed over: update, delete, truncate
 
 	DeleteWhen   string // apply_as_deletes
 	TruncateWhen string // apply_as_truncates; type 1 only (rule R27)
@@ -112,7 +115,7 @@ func (s *Sequenced) validate(scdType int, keys []string, bad func(string, ...any
 		return bad("late_beyond_retention: quarantine compares an event with deletes of other keys; say sequence_scope: global if sequences compare across keys, else leave it at apply")
 	case len(s.DeleteSequence) > 0 && s.Feed:
 		return bad("delete_sequence goes with source_kind: table: the events of a feed have their own sequence")
-	case len(s.DeleteSequence) > 0 && scdType != 2:
+	case len(s.DeleteSequence) > 0 && scdType == 1:
 		return bad("delete_sequence goes with stored_as_scd_type: 2: in type 1 a DELETE has the sequence of the row that went")
 	}
 	for _, op := range s.SkipChange {
@@ -140,8 +143,8 @@ func (s *Spec) Validate() error {
 	switch {
 	case s.Source == "":
 		return fault.Badly("a flow needs `source`: a table like public.orders or a pattern like public.*")
-	case s.SCDType != 1 && s.SCDType != 2:
-		return bad("stored_as_scd_type is 1 or 2, not %d", s.SCDType)
+	case s.SCDType != 1 && s.SCDType != 2 && s.SCDType != Bitemporal:
+		return bad("stored_as_scd_type is 1, 2 or bitemporal, not %d", s.SCDType)
 	case len(s.ColumnList) > 0 && len(s.ExceptColumnList) > 0:
 		return bad("column_list and except_column_list exclude each other")
 	case len(s.TrackHistory) > 0 && len(s.TrackHistoryExcept) > 0:
@@ -158,6 +161,9 @@ func (s *Spec) Validate() error {
 		return bad("history_start is %q or %q, not %q", HistoryStartSnapshot, HistoryStartInfinity, s.HistoryStart)
 	}
 	if s.Snapshot != nil {
+		if s.SCDType == Bitemporal {
+			return bad("a bitemporal target takes events that say when they became known: snapshots go into stored_as_scd_type: 1 or 2")
+		}
 		return s.validateSnapshot(bad)
 	}
 	if s.Sequenced.Is() {
@@ -167,6 +173,9 @@ func (s *Spec) Validate() error {
 		case s.IsPattern():
 			return bad("sequence_by belongs to a flow of one relation, not to a pattern")
 		}
+	}
+	if err := s.validateBitemporal(bad); err != nil {
+		return err
 	}
 	if err := s.Sequenced.validate(s.SCDType, s.Keys, bad); err != nil {
 		return err
@@ -294,7 +303,7 @@ func (s *Spec) Columns(t *change.Table, keys []string) (chosen []int, isKey, tra
 			}
 			continue
 		}
-		for _, r := range Reserved {
+		for _, r := range s.reserved() {
 			if strings.EqualFold(t.Columns[i].Name, r) {
 				return nil, nil, nil, bad("column %s has a reserved name; leave it out with except_column_list", t.Columns[i].Name)
 			}

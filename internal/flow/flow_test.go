@@ -70,7 +70,7 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		want   string
 	}{
 		{func(s *flow.Spec) { s.Source = "" }, "needs `source`"},
-		{func(s *flow.Spec) { s.SCDType = 3 }, "stored_as_scd_type"},
+		{func(s *flow.Spec) { s.SCDType = 4 }, "stored_as_scd_type"},
 		{func(s *flow.Spec) { s.ColumnList, s.ExceptColumnList = []string{"a"}, []string{"b"} }, "exclude each other"},
 		{func(s *flow.Spec) { s.TrackHistory = []string{"a"} }, "stored_as_scd_type: 2"},
 		{func(s *flow.Spec) { s.SCDType = 2; s.AppendOnly = true }, "append_only"},
@@ -89,6 +89,47 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 	s := spec("public.t")
 	if err := s.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestValidateNamesWhatDoesNotGoWithABitemporalTarget(t *testing.T) {
+	for _, c := range []struct {
+		change func(*flow.Spec)
+		want   string
+	}{
+		{func(s *flow.Spec) {}, ""},
+		{func(s *flow.Spec) { s.Sequenced.IgnoreNull = true }, ""},
+		{func(s *flow.Spec) { s.SCDType = 2 }, "system_sequence_by goes with"},
+		{func(s *flow.Spec) { s.Sequenced.SystemSequenceBy = nil }, "needs system_sequence_by"},
+		{func(s *flow.Spec) { s.Sequenced = flow.Sequenced{} }, "needs sequence_by"},
+		{func(s *flow.Spec) { s.Sequenced.SequenceBy = []string{"at", "n"} }, "one column"},
+		{func(s *flow.Spec) { s.Sequenced.SystemSequenceBy = []string{"known", "n"} }, "one column"},
+		{func(s *flow.Spec) { s.Sequenced.TruncateWhen = "true" }, "apply_as_truncates"},
+		{func(s *flow.Spec) { s.Sequenced.ColumnsToUpdate = "c" }, "columns_to_update"},
+		{func(s *flow.Spec) { s.TrackHistory = []string{"a"} }, "tracks every column"},
+		{func(s *flow.Spec) { s.TrackHistoryExcept = []string{"a"} }, "tracks every column"},
+		{func(s *flow.Spec) { s.Sequenced.Global, s.Sequenced.QuarantineBeyond = true, true }, "no delete is forgotten"},
+		{func(s *flow.Spec) { s.AppendOnly = true }, "append_only"},
+		{func(s *flow.Spec) { s.Snapshot = &flow.Snapshot{} }, "snapshots go into"},
+		{func(s *flow.Spec) { s.Source = "public.*" }, "pattern"},
+	} {
+		s := spec("public.t")
+		s.SCDType, s.Keys = flow.Bitemporal, []string{"id"}
+		s.Sequenced = flow.Sequenced{SequenceBy: []string{"at"}, SystemSequenceBy: []string{"known"}, Feed: true}
+		c.change(&s)
+		err := s.Validate()
+		if c.want == "" && err != nil || c.want != "" && (err == nil || fault.KindOf(err) != fault.Usage || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("want an error with %q, got %v", c.want, err)
+		}
+	}
+	table := &change.Table{Columns: []change.Column{{Name: "id"}, {Name: "__system_end_at"}}}
+	s := spec("public.t")
+	if _, _, _, err := s.Columns(table, []string{"id"}); err != nil {
+		t.Errorf("type 1: %v", err)
+	}
+	s.SCDType = flow.Bitemporal
+	if _, _, _, err := s.Columns(table, []string{"id"}); err == nil || !strings.Contains(err.Error(), "reserved") {
+		t.Errorf("reserved name: %v", err)
 	}
 }
 

@@ -187,7 +187,7 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 	case q.Is() && t.Identity != change.IdentityFull && slices.ContainsFunc(q.DeleteSequence, func(name string) bool { return findInput(t.Columns, name) >= 0 }):
 		return refuse(fmt.Sprintf("ALTER TABLE %s REPLICA IDENTITY FULL (MariaDB, MySQL: binlog_row_image = FULL); or `delete_sequence: _commit_time` or `_lsn`", quoted(t.Name)),
 			"delete_sequence names a column, and the log holds only the key of a row that is deleted")
-	case appendOnly && spec.SCDType == 2:
+	case appendOnly && spec.SCDType != 1:
 		return refuse(fmt.Sprintf("ALTER TABLE %s ADD PRIMARY KEY (...)", quoted(t.Name)), "history needs a key, and there is none")
 	case appendOnly && !spec.AppendOnly:
 		b.Notes = append(b.Notes, fmt.Sprintf("%s has no key: append-only; UPDATE and DELETE there are invisible", t.Name))
@@ -240,7 +240,7 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 		if b.flow, err = sequencedFlow(spec, order, t, target); err != nil {
 			return Bound{}, nil, err
 		}
-		sequencedTarget(target, b.flow)
+		b.Target = sequencedTarget(target, b.flow)
 		b.Warnings = append(b.Warnings, sequenceNotes(spec, target, b.flow)...)
 	}
 	remedy, what, err := b.expects()
@@ -256,8 +256,16 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 func blocked(spec *flow.Spec, rel *source.Relation, sourceDefault, defaultSchema, remedy, what string) Bound {
 	return Bound{
 		Spec: spec, Relation: rel, Blocked: &sink.Finding{Blocks: true, What: what, Remedy: remedy},
-		Target: &scd.Target{Name: spec.TargetFor(rel.Table.Name, sourceDefault, defaultSchema), Source: rel.Table.Name, Kind: scd.Kind(spec.SCDType)},
+		Target: &scd.Target{Name: spec.TargetFor(rel.Table.Name, sourceDefault, defaultSchema), Source: rel.Table.Name, Kind: tableKind(spec.SCDType)},
 	}
+}
+
+// tableKind is the kind of table in which a destination keeps a target.
+func tableKind(scdType int) scd.Kind {
+	if scdType == flow.Bitemporal {
+		return scd.Type1
+	}
+	return scd.Kind(scdType)
 }
 
 // evolve returns the target of b for a new layout of its source table, or nil if

@@ -19,7 +19,7 @@ import (
 
 // KeyStory is what Explain tells of one key of a sequenced target.
 type KeyStory struct {
-	Target      *scd.Target
+	Target      *scd.Target // as it is declared
 	Explanation *sequenced.Explanation
 	Quarantine  []sink.Aside // events of the key that are set aside
 }
@@ -44,11 +44,12 @@ func Explain(ctx context.Context, dst sink.Writer, bound []Bound, name string, k
 	if !slices.ContainsFunc(mark.Tables, func(st checkpoint.Table) bool { return st.Target == t.Name && st.Phase != checkpoint.Creating }) {
 		return nil, fault.Refuse("`tailrace run`", "target %s has not been copied yet: nothing is remembered of it", t.Name)
 	}
-	texts, err := key(len(t.Keys()))
+	declared := t.Declared()
+	texts, err := key(len(declared.Keys()))
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := keyOf(t, texts)
+	encoded, err := keyOf(declared, texts)
 	if err != nil {
 		return nil, err
 	}
@@ -61,13 +62,13 @@ func Explain(ctx context.Context, dst sink.Writer, bound []Bound, name string, k
 	if err != nil {
 		return nil, fmt.Errorf("read what is remembered of %s: %w", t.Name, err)
 	}
-	s := &KeyStory{Target: t}
+	s := &KeyStory{Target: declared}
 	if s.Explanation, err = sequenced.Explain(t, laneOptions(flows), flows[0].flow.Types, head, records); err != nil {
 		return nil, err
 	}
 	for _, b := range flows {
 		err := memory.Quarantine(ctx, flowName(b.Spec, t), func(a sink.Aside) error {
-			if a.Target == t.Name && isOf(&a, t, encoded) {
+			if a.Target == t.Name && isOf(&a, declared, encoded) {
 				s.Quarantine = append(s.Quarantine, a)
 			}
 			return nil
@@ -235,7 +236,7 @@ func Memories(ctx context.Context, m sink.Memory, flows []flow.Spec, sourceSchem
 		if i < 0 {
 			continue
 		}
-		t := &scd.Target{Name: st.Target, Source: st.Source, Kind: scd.Kind(flows[i].SCDType), Sequenced: true}
+		t := &scd.Target{Name: st.Target, Source: st.Source, Kind: tableKind(flows[i].SCDType), Sequenced: true}
 		var types []change.Type
 		if i := slices.IndexFunc(bound, func(b Bound) bool { return b.flow != nil && b.Target.Name == st.Target }); i >= 0 {
 			types = bound[i].flow.Types

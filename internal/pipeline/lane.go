@@ -135,8 +135,9 @@ func (s *session) redefined(ctx context.Context, b *Bound) error {
 // changes nothing.
 func definition(b *Bound) string {
 	var keys, types, tracked []string
-	for i := range b.Target.Columns {
-		c := &b.Target.Columns[i]
+	t := b.Target.Declared()
+	for i := range t.Columns {
+		c := &t.Columns[i]
 		if c.Key {
 			keys = append(keys, c.Name)
 		} else if only := len(b.Spec.TrackHistory) > 0; only == c.Tracked {
@@ -145,6 +146,9 @@ func definition(b *Bound) string {
 	}
 	for _, t := range b.flow.Types {
 		types = append(types, t.Name)
+	}
+	if t.Kind == scd.Bitemporal {
+		return fmt.Sprintf("bitemporal, keys (%s), sequence (%s), system sequence (%s)", strings.Join(keys, ", "), strings.Join(types, ", "), b.flow.SystemType.Name)
 	}
 	text := fmt.Sprintf("type %d, keys (%s), sequence (%s)", b.Target.Kind, strings.Join(keys, ", "), strings.Join(types, ", "))
 	if b.Target.Kind != scd.Type2 {
@@ -183,14 +187,12 @@ func (c *channel) take(ctx context.Context, b *sink.Batch, now time.Time) (opera
 			return 0, fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
 		}
 	}
-	if looks := c.lane.Lookups(); len(looks) > 0 {
-		if err := c.memory.Remembered(ctx, c.target, looks, c.lane.Remember); err != nil {
-			return 0, fmt.Errorf("read what is remembered of %s: %w", c.target.Name, err)
-		}
+	if err := c.remembered(ctx, c.lane.Lookups()); err != nil {
+		return 0, err
 	}
 	work, round, late, counts, err := c.lane.Take()
 	if err != nil {
-		return 0, parkedBy(c.target.Name, fmt.Errorf("decide what %s holds: %w", c.target.Name, err))
+		return 0, c.undecided(err)
 	}
 	c.stats.Sequenced.add(counts)
 	for _, f := range c.flows {

@@ -57,9 +57,13 @@ func (f *follower) relayout(ctx context.Context, r *route, layout *change.Table,
 		if err != nil {
 			return f.at(tx, r, fault.Refuse("correct the flow and start again", "the layout of table %s changed: %v", layout.Name, err))
 		}
-		if !slices.EqualFunc(flow.Types, r.flow.Types, func(a, b change.Type) bool { return a.Name == b.Name }) {
+		if !slices.EqualFunc(flow.Types, r.flow.Types, func(a, b change.Type) bool { return a.Name == b.Name }) || flow.SystemType.Name != r.flow.SystemType.Name {
+			types := slices.Clip(flow.Types)
+			if len(flow.System) > 0 {
+				types = append(types, flow.SystemType)
+			}
 			return f.at(tx, r, fault.Refuse("give the column its old type back; or build the target anew with `tailrace run --overwrite`",
-				"the sequence of flow %s has another type now: %s", flow.Name, flow.Types[0].Name))
+				"the sequence of flow %s has another type now: %s", flow.Name, typeNames(types)))
 		}
 		flow.Judge = judge
 		r.flow, r.shaper = flow, sequenced.NewShaper(flow, r.Target)

@@ -21,7 +21,7 @@ import (
 // and with another sequence, or events of other flows, nothing says where a row stands.
 func Moves(bound []Bound, b *Bound, p sink.Plan) bool {
 	several := slices.ContainsFunc(bound, func(o Bound) bool { return o.second && o.Target.Name == b.Target.Name })
-	return p.Unremembered && !several && b.flow != nil && b.Target.Kind == scd.Type1 && slices.Equal(b.Spec.Sequenced.SequenceBy, []string{"_lsn"}) &&
+	return p.Unremembered && !several && b.flow != nil && b.Target.Kind == scd.Type1 && b.Target.Bitemporal == nil && slices.Equal(b.Spec.Sequenced.SequenceBy, []string{"_lsn"}) &&
 		slices.Equal(b.flow.Names, []string{"_lsn"}) && !slices.ContainsFunc(p.Problems[:len(p.Problems)-1], func(f sink.Finding) bool { return f.Blocks })
 }
 

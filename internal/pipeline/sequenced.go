@@ -34,6 +34,7 @@ func findInput(in []change.Column, name string) int {
 
 // sequencedFlow makes the definition of a flow for one layout of its source table.
 func sequencedFlow(spec *flow.Spec, order int, layout *change.Table, target *scd.Target) (*sequenced.Flow, error) {
+	target = target.Declared()
 	q := &spec.Sequenced
 	bad := func(format string, args ...any) error {
 		return fault.Badly("flow %s, table %s: %s", flowName(spec, target), layout.Name, fmt.Sprintf(format, args...))
@@ -49,6 +50,9 @@ func sequencedFlow(spec *flow.Spec, order int, layout *change.Table, target *scd
 			return nil, bad("sequence_by: values of column %s, type %s, have no order to go by; choose a number, a time or an identifier", in[i].Name, in[i].Type.Name)
 		}
 		f.Sequence, f.Types, f.Names = append(f.Sequence, i), append(f.Types, in[i].Type), append(f.Names, in[i].Name)
+	}
+	if err := systemSequence(f, q, in, layout, bad); err != nil {
+		return nil, err
 	}
 	for _, op := range q.SkipChange {
 		f.Skip = append(f.Skip, map[string]change.Op{"update": change.Update, "delete": change.Delete, "truncate": change.Truncate}[op])
@@ -103,10 +107,27 @@ func sequencedFlow(spec *flow.Spec, order int, layout *change.Table, target *scd
 			f.IgnoreNull[i] = ignore != listed[c.Name]
 		}
 	}
-	if !q.Feed && target.Kind == scd.Type2 {
+	if !q.Feed && target.Kind != scd.Type1 {
 		return f, deleteSequence(f, q.DeleteSequence, in, len(layout.Columns), bad)
 	}
 	return f, nil
+}
+
+// systemSequence says what gives an event of a bitemporal target its system time.
+func systemSequence(f *sequenced.Flow, q *flow.Sequenced, in []change.Column, layout *change.Table, bad func(string, ...any) error) error {
+	for _, name := range q.SystemSequenceBy {
+		i := findInput(in, name)
+		switch {
+		case i < 0:
+			return bad("system_sequence_by names no column: %s (it has %s)", name, layout.ColumnNames())
+		case !sequenced.Sortable(in[i].Type):
+			return bad("system_sequence_by: values of column %s, type %s, have no order to go by; choose a number, a time or an identifier", in[i].Name, in[i].Type.Name)
+		case !q.Feed && in[i].Name != "_commit_time" && in[i].Name != "_lsn":
+			return bad("system_sequence_by of a table whose rows change is _commit_time or _lsn, which a DELETE has too, not %s; or source_kind: feed, if its rows are events", name)
+		}
+		f.System, f.SystemType = append(f.System, i), in[i].Type
+	}
+	return nil
 }
 
 // deleteSequence says what gives a DELETE its sequence in the history of a table.
@@ -177,7 +198,7 @@ func (b *Bound) name() string { return flowName(b.Spec, b.Target) }
 
 // laneOptions is what the lane of a target has to reckon with, by its flows.
 func laneOptions(flows []*Bound) sequenced.Options {
-	target := flows[0].Target
+	target := flows[0].Target.Declared()
 	o := sequenced.Options{Merge: make([]bool, len(target.Columns))}
 	for _, b := range flows {
 		q := &b.Spec.Sequenced
@@ -200,11 +221,15 @@ func laneOptions(flows []*Bound) sequenced.Options {
 	return o
 }
 
-// sequencedTarget gives a bound target what makes it a sequenced one.
-func sequencedTarget(t *scd.Target, f *sequenced.Flow) {
+// sequencedTarget gives a bound target what makes it a sequenced one; of a bitemporal one
+// it returns the table.
+func sequencedTarget(t *scd.Target, f *sequenced.Flow) *scd.Target {
 	t.Sequenced = true
-	if t.Kind != scd.Type2 {
-		return
+	switch t.Kind {
+	case scd.Type1:
+		return t
+	case scd.Bitemporal:
+		return t.Table(scd.Axes{Business: f.Types[0], System: f.SystemType})
 	}
 	if len(f.Types) == 1 {
 		t.Sequence = &f.Types[0]
@@ -214,6 +239,7 @@ func sequencedTarget(t *scd.Target, f *sequenced.Flow) {
 			t.SequenceFields = append(t.SequenceFields, change.Column{Name: f.Names[i], Type: f.Types[i]})
 		}
 	}
+	return t
 }
 
 // agree checks that two flows may share a target (rule R88).
@@ -227,6 +253,8 @@ func agree(a, b *Bound) error {
 	sameSequence := slices.EqualFunc(a.flow.Types, b.flow.Types, func(x, y change.Type) bool { return x.Kind == y.Kind })
 	what := ""
 	switch {
+	case a.Target.Bitemporal != nil || b.Target.Bitemporal != nil:
+		return fault.Badly("target %s is bitemporal and is written by several flows, from %s and from %s; give one of them another target", a.Target.Name, a.Relation.Table.Name, b.Relation.Table.Name)
 	case a.Target.Kind != b.Target.Kind:
 		what = "stored_as_scd_type"
 	case !sameSequence:
@@ -247,9 +275,21 @@ func sequenceNotes(spec *flow.Spec, t *scd.Target, f *sequenced.Flow) (notes []s
 		if typ.Kind == change.Text {
 			notes = append(notes, fmt.Sprintf("flow %s: sequence_by %s is text and is compared byte by byte: 10 comes before 9, and month-first dates are out of order across years", f.Name, f.Names[i]))
 		}
-		if at := slices.IndexFunc(t.Columns, func(c scd.Column) bool { return c.Name == f.Names[i] && c.Tracked }); t.Kind == scd.Type2 && at >= 0 {
+		if t.Kind != scd.Type1 && tracks(t, f.Names[i]) {
 			notes = append(notes, fmt.Sprintf("flow %s: the sequence column %s is a tracked column of target %s, so every event opens a version; leave it out with except_column_list or track_history_except_column_list", f.Name, f.Names[i], t.Name))
 		}
 	}
+	for _, name := range spec.Sequenced.SystemSequenceBy {
+		if tracks(t, name) {
+			notes = append(notes, fmt.Sprintf("flow %s: the system sequence column %s is a column of target %s, so every event changes what is believed, also one that says nothing new; leave it out with except_column_list", f.Name, name, t.Name))
+		}
+		if f.SystemType.Kind == change.Text {
+			notes = append(notes, fmt.Sprintf("flow %s: system_sequence_by %s is text and is compared byte by byte", f.Name, name))
+		}
+	}
 	return notes
+}
+
+func tracks(t *scd.Target, name string) bool {
+	return slices.ContainsFunc(t.Columns, func(c scd.Column) bool { return c.Name == name && c.Tracked })
 }

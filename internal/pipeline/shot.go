@@ -234,7 +234,7 @@ func bindShot(spec *flow.Spec, order int, rel *source.Relation, shot Shot, sourc
 	if err := b.readFrom(b.Target); err != nil {
 		return Bound{}, err
 	}
-	sequencedTarget(b.Target, b.flow)
+	b.Target = sequencedTarget(b.Target, b.flow)
 	return b, nil
 }
 

@@ -30,10 +30,14 @@ func (s *session) verifyEvents(ctx context.Context, b *Bound) (Comparison, error
 	result := Comparison{Target: c.target.Name, Events: "keys", Checked: "no key stands twice"}
 	o := laneOptions(c.flows)
 	r := review{channel: c, options: o, head: head, rows: o.Partial}
-	if c.target.Kind == scd.Type2 {
+	switch {
+	case c.target.Bitemporal != nil:
+		r.rows = true
+		result.Events, result.Checked = "keys, starts, ends and columns", "no rows of a key overlap on both axes, none is empty"
+	case c.target.Kind == scd.Type2:
 		r.rows = true
 		result.Events, result.Checked = "keys, starts, ends and columns", "the versions of a key do not overlap, none is empty, at most one is open"
-	} else if r.rows {
+	case r.rows:
 		result.Events = "keys and columns"
 	}
 	v := verifier{session: s, b: b, target: s.dst, keyed: true, result: result, expected: r.expected, held: r.held}
@@ -42,6 +46,9 @@ func (s *session) verifyEvents(ctx context.Context, b *Bound) (Comparison, error
 		r.rows, result.Events = false, "keys"
 		v = verifier{session: s, b: b, target: s.dst, keyed: true, result: result, expected: r.expected, held: r.held}
 		err = v.run(ctx)
+	}
+	if r.overlaps > 0 {
+		v.result.Violations = append(v.result.Violations, fmt.Sprintf("%s: by what is remembered %d rows overlap another of their key on both axes", c.target.Name, r.overlaps))
 	}
 	return v.result, err
 }
@@ -59,9 +66,10 @@ type review struct {
 	head    sequenced.Head
 	rows    bool // compare whole rows
 
-	values []change.Value
-	form   []byte
-	bounds [2]change.Value
+	values   []change.Value
+	form     []byte
+	bounds   [2]change.Value
+	overlaps int // of a bitemporal target, by what is remembered
 }
 
 func (r *review) expected(ctx context.Context, fn func(key, row []byte, name func() string) error) error {
@@ -95,6 +103,7 @@ func (r *review) expected(ctx context.Context, fn func(key, row []byte, name fun
 	if err != nil {
 		return fmt.Errorf("read what is remembered: %w", err)
 	}
+	r.overlaps = x.Overlaps()
 	return nil
 }
 

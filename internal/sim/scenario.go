@@ -17,13 +17,13 @@ const Null = "∅"
 // explains the form.
 type Scenario struct {
 	Title    string
-	Type     int
+	Type     int // 1, 2; 3 is bitemporal
 	Columns  []string
 	Track    []string // nil: all
 	Ignore   []string
 	AnyOrder bool
 	Events   []ScenarioEvent
-	Holds    []string // key, values and, of type 2, [start,end) or [start,), in key and start order
+	Holds    []string // key, values and, of type 2, [start,end) or [start,), in key and start order; bitemporal then [since,till)
 }
 
 // ScenarioEvent is one line of a scenario.
@@ -31,6 +31,7 @@ type ScenarioEvent struct {
 	Op     byte // U, D, T
 	Key    string
 	Seq    int
+	System int      // bitemporal
 	Values []string // in the order of Columns
 	Cols   []string // only these are written; nil: all
 }
@@ -58,7 +59,9 @@ func Scenarios() ([]Scenario, error) {
 		}
 		switch word {
 		case "type":
-			s.Type = int(rest[0] - '0')
+			if s.Type = int(rest[0] - '0'); rest == "bitemporal" {
+				s.Type = 3
+			}
 		case "columns":
 			s.Columns = strings.Fields(rest)
 		case "track":
@@ -81,8 +84,12 @@ func Scenarios() ([]Scenario, error) {
 			if len(fields) == 0 || fields[0][0] != '@' {
 				return bad()
 			}
+			business, system, both := strings.Cut(fields[0][1:], "/")
 			var err error
-			if e.Seq, err = strconv.Atoi(fields[0][1:]); err != nil {
+			if e.Seq, err = strconv.Atoi(business); err != nil {
+				return bad()
+			}
+			if e.System, err = strconv.Atoi(system); both != (s.Type == 3) || both && err != nil {
 				return bad()
 			}
 			fields = fields[1:]

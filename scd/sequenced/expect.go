@@ -2,6 +2,7 @@ package sequenced
 
 import (
 	"bytes"
+	"slices"
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
@@ -16,7 +17,13 @@ type Expectation struct {
 	lane *Lane
 	fn   func(Expected) error
 	held []record
+
+	overlaps int
 }
+
+// Overlaps returns how many rows of a bitemporal target overlap another of their key on
+// both axes, of the keys that have ended: none, unless the lane is wrong.
+func (x *Expectation) Overlaps() int { return x.overlaps }
 
 // Expected is a row that a target must hold; valid during the call.
 type Expected struct {
@@ -60,7 +67,10 @@ func (x *Expectation) End() error {
 		held = append(held, &x.held[i])
 	}
 	x.lane.held, x.held = held, x.held[:0]
-	if x.lane.target.Kind == scd.Type2 {
+	switch x.lane.target.Kind {
+	case scd.Bitemporal:
+		return x.facts(held)
+	case scd.Type2:
 		return x.versions(held)
 	}
 	return x.row(held)
@@ -104,6 +114,27 @@ func (x *Expectation) versions(held []*record) error {
 			e.End = change.Value{State: change.AsText, Data: v.end}
 		}
 		if err := x.fn(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *Expectation) facts(held []*record) error {
+	key := held[0].Key
+	held = slices.DeleteFunc(held, func(h *record) bool { return len(h.Seq) == 0 }) // they tell of a log alone
+	b := &x.lane.beliefs[0]
+	b.reset(x.lane)
+	if err := b.all(x.lane.witnesses(nil, held)); err != nil {
+		return x.unreadable(err)
+	}
+	x.overlaps += overlaps(b.facts, b.closed)
+	for i := range b.facts {
+		row, err := x.lane.factRow(&b.facts[i])
+		if err != nil {
+			return x.unreadable(err)
+		}
+		if err := x.fn(Expected{Key: key, Row: row}); err != nil {
 			return err
 		}
 	}

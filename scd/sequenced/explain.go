@@ -16,7 +16,7 @@ import (
 // from what is remembered alone, by the rules of the lane. It holds no values
 // but sequences; rows are beside it.
 type Explanation struct {
-	Events []Told // what is remembered of the key, in the order of their places
+	Events []Told // what is remembered of the key, in the order of their places; of a bitemporal target in that of their system times
 	Rule   string // what decided
 	Notes  []string
 }
@@ -25,6 +25,7 @@ type Explanation struct {
 type Told struct {
 	Place     Place
 	Sequence  string
+	System    string // of a bitemporal target: when it became known
 	From      string // its place in the source
 	Delete    bool
 	Tombstone bool
@@ -65,6 +66,8 @@ func Explain(t *scd.Target, o Options, types []change.Type, head Head, records [
 	switch {
 	case len(x.held) == 0:
 		x.out.Rule = "nothing is remembered of this key: no event of it was taken, or its delete is forgotten, or a truncate took it; no row is shown"
+	case x.lane.target.Kind == scd.Bitemporal:
+		return x.out, x.believed()
 	case t.Kind == scd.Type2:
 		return x.out, x.versions()
 	case o.Partial:

@@ -24,15 +24,17 @@ import (
 // newer wrote (rules R47-R49). In type 2 it is every event, because a late one may
 // split any version (rule R40), and with each the row it led to and where its
 // version began, so that only the suffix from the earliest new event on has to be
-// read (rule R41). The visible table follows from the remembered events alone; it
+// read (rule R41). Bitemporal it is every event too, and all of a key are read
+// (bitemporal.go). The visible table follows from the remembered events alone; it
 // is written, never read.
 //
 // Use: Add and Truncate for the batch, then Lookups, then Remember for every record
 // found, then Take. A Lane is used by one goroutine; what it returns aliases what
 // it was given and its own memory until the next Take.
 type Lane struct {
-	target  *scd.Target
-	partial bool // rows may have Absent columns
+	target  *scd.Target // as it is declared
+	table   *scd.Target // bitemporal: what its destination keeps
+	partial bool        // rows may have Absent columns
 	merge   []bool
 	anyJSON bool
 	beyond  bool // quarantine events below the horizon instead of applying them
@@ -64,6 +66,18 @@ type Lane struct {
 	values   [2][]change.Value
 	steps    [2][]step
 	versions [2][]version
+	known    []witness
+	beliefs  [2]belief
+
+	settled int     // in order: keys that are decided already
+	early   decided // of them
+}
+
+// decided is work so far.
+type decided struct {
+	work  Work
+	round scd.Round
+	aside []Aside
 }
 
 // Options say what a target's lane has to reckon with.
@@ -161,7 +175,7 @@ type event struct {
 
 // stored is the event as it is remembered, before it is known where it led.
 func (e *event) stored() stored {
-	return stored{delete: e.Delete, row: e.Row, start: e.Start.Data}
+	return stored{delete: e.Delete, row: e.Row, start: e.Start.Data, system: e.System, systemStart: e.SystemStart.Data}
 }
 
 type record struct {
@@ -172,7 +186,7 @@ type record struct {
 
 // New makes the lane of t, whose Head the destination remembers.
 func New(t *scd.Target, o Options, h Head) *Lane {
-	l := &Lane{target: t, partial: o.Partial, merge: o.Merge, beyond: o.QuarantineBeyond, follows: o.Follows, head: h, index: map[string]int32{}}
+	l := &Lane{target: t.Declared(), table: t, partial: o.Partial, merge: o.Merge, beyond: o.QuarantineBeyond, follows: o.Follows, head: h, index: map[string]int32{}}
 	l.anyJSON = slices.Contains(o.Merge, true)
 	return l
 }
@@ -200,7 +214,7 @@ func (l *Lane) Forgot(seq []byte) (changed bool) {
 	return true
 }
 
-// Add takes one event. Type 1 and type 2.
+// Add takes one event.
 func (l *Lane) Add(e Event) {
 	l.counts.Events++
 	n := l.node(e.Key)
@@ -208,11 +222,14 @@ func (l *Lane) Add(e Event) {
 	if d.minSeq == nil || bytes.Compare(e.Place.Seq, d.minSeq) < 0 {
 		d.minSeq = e.Place.Seq
 	}
-	late := false
+	late, when := false, e.Place
+	if e.System != nil {
+		when.Seq = e.System // what became known later is nothing late
+	}
 	if e.Behind != BehindNothing {
 		d.behind = true
-	} else if late = e.Place.Before(d.newest); !late {
-		d.newest = e.Place
+	} else if late = when.Before(d.newest); !late {
+		d.newest = when
 	}
 	l.events = append(l.events, event{Event: e, before: d.events, late: late})
 	d.events = int32(len(l.events))
@@ -324,6 +341,9 @@ func (l *Lane) Remember(r Record) error {
 	if err != nil {
 		return err
 	}
+	if l.target.Kind == scd.Bitemporal && s.system == nil && len(r.Seq) > 0 {
+		return fault.Corrupted("target %s: %v", l.target.Name, errBody)
+	}
 	d := &l.nodes[n]
 	l.found = append(l.found, record{Record: r, stored: s, before: d.found})
 	d.found = int32(len(l.found))
@@ -378,45 +398,22 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Aside, c Counts, err error) 
 		l.head.Truncated, w.TruncateBelow, w.HeadChanged = clonePlace(p), p, true
 	}
 	w.Put = make([]Record, 0, len(l.events)+1)
-	if l.target.Kind == scd.Type2 {
+	switch l.target.Kind {
+	case scd.Bitemporal:
+		if l.settled > 0 {
+			w, r, aside = l.early.work, l.early.round, l.early.aside
+		}
+	case scd.Type2:
 		r.Ends, r.Begins = make([]scd.VersionEnd, 0, len(l.nodes)), make([]scd.Version, 0, len(l.events))
-	} else {
+	default:
 		w.Remove, r.Upserts = make([]RecordID, 0, len(l.found)), make([]change.Row, 0, len(l.nodes))
 	}
-	for _, k := range l.byKey() {
-		d := &l.nodes[k.node]
-		l.some, l.held = l.some[:0], l.held[:0]
-		for i := d.events; i > 0; i = l.events[i-1].before {
-			l.some = append(l.some, &l.events[i-1])
-		}
-		for i := d.found; i > 0; i = l.found[i-1].before {
-			l.held = append(l.held, &l.found[i-1])
-		}
-		var marks []*record
-		if len(l.follows) > 0 {
-			if marks, err = l.arrange(d, &aside); err != nil {
-				return Work{}, scd.Round{}, nil, Counts{}, err
-			}
-		}
-		if len(l.some) > 1 {
-			slices.SortFunc(l.some, func(a, b *event) int { return a.Place.Compare(b.Place) })
-		}
-		if len(l.held) > 1 {
-			slices.SortFunc(l.held, func(a, b *record) int { return a.place().Compare(b.place()) })
-		}
-		events, held := l.admit(l.some, l.held, &aside)
-		if len(l.follows) > 0 {
-			l.summon(d, events, held, marks, &w)
-		}
-		if l.target.Kind == scd.Type2 {
-			err = l.fold2(d, events, held, &w, &r)
-		} else {
-			err = l.fold1(d, events, held, &w, &r)
-		}
-		if err != nil {
+	for _, k := range l.byKey()[l.settled:] {
+		if err = l.decide(&l.nodes[k.node], &w, &r, &aside); err != nil {
 			return Work{}, scd.Round{}, nil, Counts{}, err
 		}
 	}
+	l.settled, l.early = 0, decided{}
 	if l.define != nil {
 		w.Put = append(w.Put, definitionRecord(string(l.define)))
 		l.define = nil
@@ -435,6 +432,55 @@ func (l *Lane) Take() (w Work, r scd.Round, aside []Aside, c Counts, err error) 
 	clear(l.found)
 	l.nodes, l.events, l.found, l.order = l.nodes[:0], l.events[:0], l.found[:0], l.order[:0]
 	return w, r, aside, c, nil
+}
+
+// decide folds one key.
+func (l *Lane) decide(d *node, w *Work, r *scd.Round, aside *[]Aside) (err error) {
+	l.some, l.held = l.some[:0], l.held[:0]
+	for i := d.events; i > 0; i = l.events[i-1].before {
+		l.some = append(l.some, &l.events[i-1])
+	}
+	for i := d.found; i > 0; i = l.found[i-1].before {
+		l.held = append(l.held, &l.found[i-1])
+	}
+	var marks []*record
+	if len(l.follows) > 0 {
+		if marks, err = l.arrange(d, aside); err != nil {
+			return err
+		}
+	}
+	if len(l.some) > 1 {
+		slices.SortFunc(l.some, func(a, b *event) int { return a.Place.Compare(b.Place) })
+	}
+	if len(l.held) > 1 {
+		slices.SortFunc(l.held, func(a, b *record) int { return a.place().Compare(b.place()) })
+	}
+	events, held := l.admit(l.some, l.held, aside)
+	if len(l.follows) > 0 {
+		l.summon(d, events, held, marks, w)
+	}
+	switch l.target.Kind {
+	case scd.Bitemporal:
+		return l.foldBitemporal(d, events, held, w, r)
+	case scd.Type2:
+		return l.fold2(d, events, held, w, r)
+	}
+	return l.fold1(d, events, held, w, r)
+}
+
+// Settle decides the next so many keys of Lookups, whose records have been remembered,
+// ahead of Take, and lets go of what is remembered. So not all that is remembered of a
+// batch's keys has to be held at once. It is for bitemporal targets.
+func (l *Lane) Settle(keys int) error {
+	for _, k := range l.byKey()[l.settled : l.settled+keys] {
+		if err := l.decide(&l.nodes[k.node], &l.early.work, &l.early.round, &l.early.aside); err != nil {
+			return err
+		}
+	}
+	l.settled += keys
+	clear(l.found)
+	l.found = l.found[:0]
+	return nil
 }
 
 // admit leaves out what cannot matter: redelivered events, what lies below the
@@ -465,6 +511,10 @@ func (l *Lane) admit(events []*event, held []*record, aside *[]Aside) ([]*event,
 		}
 		if h < len(held) && held[h].place().Compare(e.Place) == 0 {
 			l.counts.Duplicates++
+			continue
+		}
+		if l.target.Kind == scd.Bitemporal { // it counts the rest by the other axis
+			out = append(out, e)
 			continue
 		}
 		if h < len(held) && bytes.Equal(held[h].Seq, e.Place.Seq) || h > 0 && bytes.Equal(held[h-1].Seq, e.Place.Seq) ||

@@ -71,7 +71,12 @@ func (m *memory) apply(l *sequenced.Lane, events []sequenced.Event, truncates []
 			}
 		}
 	}
-	for _, look := range l.Lookups() {
+	for i, look := range l.Lookups() {
+		if i > 0 && m.target.Bitemporal != nil && i%2 == 0 { // in portions
+			if err := l.Settle(2); err != nil {
+				return sequenced.Counts{}, err
+			}
+		}
 		all := m.sorted(string(look.Key))
 		from := 0
 		if look.Seq != nil {
@@ -137,6 +142,9 @@ func (m *memory) work(w *sequenced.Work) {
 func (m *memory) round(r *scd.Round) {
 	m.written += r.Size()
 	for _, k := range r.Deletes {
+		if _, there := m.rows[string(k)]; !there && m.target.Bitemporal != nil {
+			m.complain("deleted a row that is not there")
+		}
 		delete(m.rows, string(k))
 	}
 	for _, row := range r.Inserts {
@@ -149,6 +157,9 @@ func (m *memory) round(r *scd.Round) {
 		m.rows[m.key(row)] = m.patched(m.rows[m.key(row)], row)
 	}
 	for _, row := range r.Upserts {
+		if _, there := m.rows[m.key(row)]; !there && m.target.Bitemporal != nil {
+			m.complain("replaced a row that is not there")
+		}
 		m.rows[m.key(row)] = bytes.Clone(row)
 	}
 	for _, e := range r.Ends {

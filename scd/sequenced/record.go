@@ -14,9 +14,13 @@ type Event struct {
 	Place  Place
 	Delete bool
 	Row    change.Row   // the target's columns; Absent: this event does not write the column (rules R45-R52). nil for a delete
-	Start  change.Value // the sequence as a value: what __START_AT shows. Type 2 only
+	Start  change.Value // the sequence as a value: what __START_AT shows. Type 2 and bitemporal only
 	Time   int64        // commit time, µs since the Unix epoch: the clock of retention
 	Origin *Origin      // what it was made from; nil unless Flow.KeepOrigin, or Behind
+
+	// Of a bitemporal target: when it became known, as AppendSequence gives it and as a value.
+	System      []byte
+	SystemStart change.Value
 
 	// Behind gives a delete its place when the batch is taken (see last.go). Until then
 	// Place.Seq and Start are what delete_sequence says, in type 1 nothing.
@@ -61,7 +65,7 @@ func (r *Record) ID() RecordID { return RecordID{r.Key, r.Seq, r.At} }
 
 func (r *Record) place() Place { return Place{Seq: r.Seq, At: r.At} }
 
-// Lookup asks for what is stored of a key. In type 1 (Seq nil) that is every
+// Lookup asks for what is stored of a key. In type 1 and bitemporal (Seq nil) that is every
 // record of it. In type 2 only the suffix: every record with a sequence of Seq or
 // above, and the newest one below (rule R41).
 type Lookup struct {
@@ -83,6 +87,7 @@ const (
 	hasFilled      // the columns with what was inherited, where that differs from the row
 	hasRun         // the version it belongs to began earlier: sequence and value of that
 	hasLast        // of the newest event of a key: see last.go
+	hasSystem      // bitemporal: when it became known, for order and as a value
 )
 
 // stored is a Record taken apart. What follows Row is type 2's.
@@ -93,12 +98,14 @@ type stored struct {
 	filled change.Row // nil: as row
 	runSeq []byte     // nil: it begins its version itself
 	run    []byte
-	last   []byte // both types: the last events in the log of flows on tables, without this one
+	last   []byte // all types: the last events in the log of flows on tables, without this one
+
+	system, systemStart []byte // bitemporal; nil: of another kind of target
 }
 
 // size is at least what encode needs.
 func (s *stored) size() int {
-	return 1 + 6*binary.MaxVarintLen32 + len(s.row) + len(s.start) + len(s.filled) + len(s.runSeq) + len(s.run) + len(s.last)
+	return 1 + 8*binary.MaxVarintLen32 + len(s.row) + len(s.start) + len(s.filled) + len(s.runSeq) + len(s.run) + len(s.last) + len(s.system) + len(s.systemStart)
 }
 
 func (s *stored) encode(dst []byte) []byte {
@@ -121,6 +128,9 @@ func (s *stored) encode(dst []byte) []byte {
 	if s.last != nil {
 		flags |= hasLast
 	}
+	if s.system != nil {
+		flags |= hasSystem
+	}
 	dst = append(dst, flags)
 	field := func(has byte, b []byte) {
 		if flags&has != 0 {
@@ -134,6 +144,8 @@ func (s *stored) encode(dst []byte) []byte {
 	field(hasRun, s.runSeq)
 	field(hasRun, s.run)
 	field(hasLast, s.last)
+	field(hasSystem, s.system)
+	field(hasSystem, s.systemStart)
 	return dst
 }
 
@@ -165,6 +177,8 @@ func decode(b []byte) (s stored, err error) {
 	s.runSeq = field(hasRun)
 	s.run = field(hasRun)
 	s.last = field(hasLast)
+	s.system = field(hasSystem)
+	s.systemStart = field(hasSystem)
 	if err == nil && len(b) != 0 {
 		err = errBody
 	}

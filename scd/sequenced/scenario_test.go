@@ -23,6 +23,10 @@ func scene(s *sim.Scenario) *history {
 	for _, c := range s.Columns {
 		h.target.Columns = append(h.target.Columns, scd.Column{Name: c, Type: textType, Tracked: s.Track == nil || slices.Contains(s.Track, c)})
 	}
+	bitemporal := h.target.Kind == scd.Bitemporal
+	if bitemporal {
+		h.target = h.target.Table(scd.Axes{Business: bigint, System: bigint})
+	}
 	h.options.Partial = len(s.Ignore) > 0 || slices.ContainsFunc(s.Events, func(e sim.ScenarioEvent) bool { return e.Cols != nil })
 	for i, e := range s.Events {
 		p := placeOf(e.Seq, "f", uint64(i))
@@ -32,6 +36,9 @@ func scene(s *sim.Scenario) *history {
 		}
 		key := text(e.Key)
 		ev := sequenced.Event{Key: change.Row(nil).Append(key), Place: p, Delete: e.Op == 'D', Start: startOf(p)}
+		if bitemporal {
+			ev.System, ev.SystemStart = placeOf(e.System, "f", 0).Seq, integer(e.System)
+		}
 		if !ev.Delete {
 			ev.Row = change.Row(nil).Append(key)
 			for j, v := range e.Values {
@@ -52,6 +59,9 @@ func scene(s *sim.Scenario) *history {
 
 // readable prints the table as scenarios write it.
 func (m *memory) readable() []string {
+	if m.target.Bitemporal != nil {
+		return m.facts()
+	}
 	show := func(row change.Row) string {
 		values, err := row.Values(nil, len(m.target.Columns))
 		if err != nil {

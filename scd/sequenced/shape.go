@@ -31,6 +31,11 @@ type Flow struct {
 	Types    []change.Type // of the sequence's inputs
 	Names    []string      // of them: fields of what __START_AT shows if they are several
 
+	// System, of a bitemporal target: the one input that says when an event became known.
+	// Of a flow on a table it is a meta column, which every statement has.
+	System     []int
+	SystemType change.Type
+
 	Delete, Truncate Condition // nil: never
 
 	IgnoreNull []bool // by target column: NULL means "not sent" (rules R45, R46); nil: nowhere
@@ -112,6 +117,7 @@ type Shaper struct {
 
 // NewShaper makes the shaper of a flow into t.
 func NewShaper(f *Flow, t *scd.Target) *Shaper {
+	t = t.Declared()
 	s := &Shaper{flow: f, target: t, keys: t.Keys(), own: true, rows: true}
 	for _, c := range f.Sequence {
 		meta := c >= f.Inputs-len(MetaColumns)
@@ -200,7 +206,10 @@ func (s *Shaper) change(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*B
 	// The key changed: the old one ends where the new one begins (rule R119).
 	seq, bad := s.sequence(f.Sequence, s.in, at)
 	if bad == nil {
-		l.Add(Event{Key: moved, Place: Place{Seq: seq, At: at}, Delete: true, Start: s.start(f.Sequence, s.in), Time: tx.CommitTime.UnixMicro(), Origin: s.origin})
+		e := Event{Key: moved, Place: Place{Seq: seq, At: at}, Delete: true, Start: s.start(f.Sequence, s.in), Time: tx.CommitTime.UnixMicro(), Origin: s.origin}
+		if bad = s.known(&e, s.in); bad == nil {
+			l.Add(e)
+		}
 	}
 	return bad, nil
 }
@@ -322,6 +331,9 @@ func (s *Shaper) row(l *Lane, in []change.Value, at []byte, commit time.Time, mo
 		return &Bad{Reason: "a key column is NULL", At: at}, nil
 	}
 	e := Event{Key: key, Place: p, Delete: remove, Start: s.start(f.Sequence, in), Time: commit.UnixMicro(), Origin: s.origin}
+	if bad = s.known(&e, in); bad != nil {
+		return bad, nil
+	}
 	if !remove {
 		row, bad := s.project(in, at)
 		if bad != nil {
@@ -402,6 +414,9 @@ func (s *Shaper) deleted(l *Lane, tx *change.Tx, c *change.Change, at []byte) (*
 			e.Base, bad = s.sequence(s.flow.Sequence, s.old, at)
 		}
 	}
+	if bad == nil && err == nil {
+		bad = s.known(&e, s.old)
+	}
 	if bad != nil || err != nil {
 		if bad != nil {
 			l.Mark(key, at, e.Time)
@@ -421,6 +436,9 @@ func (s *Shaper) Emptied(tx *change.Tx, c *change.Change) (Event, error) {
 	at := s.at(tx, c.Ordinal)
 	e := Event{Place: Place{At: at}, Delete: true, Time: tx.CommitTime.UnixMicro(), Behind: BehindNewest}
 	in := s.withMeta(make([]change.Value, len(c.Table.Columns)), tx, c)
+	if bad := s.known(&e, in); bad != nil {
+		return e, errors.New(bad.Reason)
+	}
 	from := s.flow.DeleteSequence
 	switch own := len(from) == 0; {
 	case own && !s.own:
@@ -431,7 +449,7 @@ func (s *Shaper) Emptied(tx *change.Tx, c *change.Change) (Event, error) {
 			return e, errors.New(bad.Reason)
 		}
 		// It stands at its own sequence, in a history behind nothing else.
-		if e.Base = seq; s.target.Kind == scd.Type2 {
+		if e.Base = seq; s.target.Kind != scd.Type1 {
 			e.Place.Seq, e.Start, e.Base = seq, s.start(s.flow.Sequence, in), []byte{}
 		}
 		return e, nil
@@ -493,8 +511,24 @@ func (s *Shaper) key(in []change.Value) (scd.Key, bool) {
 	return key, true
 }
 
+// known gives an event of a bitemporal target its system time.
+func (s *Shaper) known(e *Event, in []change.Value) (bad *Bad) {
+	if len(s.flow.System) == 0 {
+		return nil
+	}
+	if e.System, bad = s.read(s.flow.System, []change.Type{s.flow.SystemType}, in, e.Place.At); bad != nil {
+		bad.Reason = "system_sequence_by: " + bad.Reason
+	}
+	e.SystemStart = in[s.flow.System[0]]
+	return bad
+}
+
 // sequence reads one from inputs of the types of the flow's sequence.
 func (s *Shaper) sequence(from []int, in []change.Value, at []byte) ([]byte, *Bad) {
+	return s.read(from, s.flow.Types, in, at)
+}
+
+func (s *Shaper) read(from []int, types []change.Type, in []change.Value, at []byte) ([]byte, *Bad) {
 	s.seq = s.seq[:0]
 	for i, c := range from {
 		v := in[c]
@@ -505,7 +539,7 @@ func (s *Shaper) sequence(from []int, in []change.Value, at []byte) ([]byte, *Ba
 			return nil, &Bad{Reason: "the sequence was not sent with this change: REPLICA IDENTITY FULL (MariaDB, MySQL: binlog_row_image = FULL) sends it", At: at}
 		}
 		var err error
-		if s.seq, err = AppendSequence(s.seq, v, s.flow.Types[i]); err != nil {
+		if s.seq, err = AppendSequence(s.seq, v, types[i]); err != nil {
 			return nil, &Bad{Reason: "the sequence cannot be read: " + err.Error(), At: at}
 		}
 	}
@@ -515,7 +549,7 @@ func (s *Shaper) sequence(from []int, in []change.Value, at []byte) ([]byte, *Ba
 // start is the sequence as a value: of one column that column's, of several a JSON
 // object of their texts.
 func (s *Shaper) start(from []int, in []change.Value) change.Value {
-	if s.target.Kind != scd.Type2 {
+	if s.target.Kind == scd.Type1 {
 		return change.Value{}
 	}
 	if len(from) == 1 {

@@ -179,7 +179,7 @@ func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation, ours bool) 
 	}
 	_, starts := rel.find(scd.StartColumn)
 	_, ends := rel.find(scd.EndColumn)
-	if history := t.Kind == scd.Type2; (starts && ends) != history {
+	if history := t.Kind == scd.Type2 || t.Bitemporal != nil; (starts && ends) != history {
 		block("DROP TABLE "+name+"; or give the flow another target", "target %s keeps another kind of past: it %s the columns %s and %s",
 			t.Name, map[bool]string{true: "lacks", false: "has"}[history], scd.StartColumn, scd.EndColumn)
 		p.Problems[len(p.Problems)-1].Flow = starts == ends

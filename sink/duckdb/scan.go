@@ -11,6 +11,7 @@ import (
 	"tailrace/internal/change/pgvalue"
 	"tailrace/internal/fault"
 	"tailrace/scd"
+	"tailrace/sink"
 )
 
 // The canonical form of a row is a change.Row of text values: the key columns
@@ -199,6 +200,10 @@ func (w *Writer) invariants(ctx context.Context, c *conn, t *scd.Target) ([]stri
 				fmt.Sprintf("SELECT count(*) FROM (SELECT %s AS open, %s AS e, lead(%s) OVER (PARTITION BY %s ORDER BY %s, %s) AS n FROM %s) WHERE n IS NOT NULL AND (open OR e > n)",
 					endColumn+" IS NULL", end, start, keys, start, end, s.name)},
 		}
+	}
+	if t.Bitemporal != nil {
+		what, sql := sink.BitemporalInvariant(s.name, t, func(a sink.Axis, column string) string { return boundsOf(a.Target).value(quote(column)) })
+		checks = append(checks, [2]string{what, sql})
 	}
 	var out []string
 	for _, check := range checks {

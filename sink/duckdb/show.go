@@ -11,7 +11,6 @@ import (
 	engine "github.com/duckdb/duckdb-go/v2"
 
 	"tailrace/internal/fault"
-	"tailrace/scd"
 	"tailrace/sink"
 )
 
@@ -44,28 +43,31 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 		}
 		list = append(list, expr)
 	}
-	for _, k := range q.Target.Keys() {
-		order = append(order, quote(q.Target.Columns[k].Name))
+	declared := q.Target.Declared()
+	for _, k := range declared.Keys() {
+		order = append(order, quote(declared.Columns[k].Name))
 	}
 	from := w.qualify(rel.schema, rel.table) + " AS t"
 	sql := fmt.Sprintf("SELECT %s FROM %s", strings.Join(list, ", "), from)
-	where := ""
-	if q.Target.Kind == scd.Type2 {
-		b := boundsOf(q.Target)
-		if start, _ := rel.find(scd.StartColumn); start.typ.store == asJSON {
+	where, asked := "", false
+	for _, axis := range q.Axes() {
+		b := boundsOf(axis.Target)
+		start, end := quote(axis.Start), quote(axis.End)
+		if at, _ := rel.find(axis.Start); at.typ.store == asJSON {
 			// An earlier version made it, where a sequence of several columns had no order.
-			if q.AsOf != "" {
-				return fault.Refuse(overwrite, "column %s of target %s has type %s, the flow's is %s", startColumn, q.Target.Name, start.spelling, startColumnOf(q.Target).typ)
+			if axis.Asked != "" {
+				return fault.Refuse(overwrite, "column %s of target %s has type %s, the flow's is %s", start, q.Target.Name, at.spelling, startColumnOf(axis.Target).typ)
 			}
-			b = bounds{[]bound{{typ: start.typ}}}
+			b = bounds{[]bound{{typ: at.typ}}}
 		}
-		order = append(order, b.value(startColumn))
-		if q.AsOf != "" {
-			at, err := b.given(q.Target, q.AsOf)
+		order = append(order, b.value(start))
+		if axis.Asked != "" {
+			at, err := b.given(axis.Target, axis.Asked)
 			if err != nil {
 				return err
 			}
-			where = fmt.Sprintf(" WHERE %s <= %s AND (%s IS NULL OR %s > %s)", b.value(startColumn), at, endColumn, b.value(endColumn), at)
+			where += fmt.Sprintf("%s %s <= %s AND (%s IS NULL OR %s > %s)", map[bool]string{false: " WHERE", true: " AND"}[asked], b.value(start), at, end, b.value(end), at)
+			asked = true
 		}
 	}
 	if err := fn(header); err != nil {
@@ -79,8 +81,8 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 	shown := 0
 	err = c.each(ctx, func(cells []*string) error { shown++; return fn(cells) }, sql+where+by)
 	var e *engine.Error
-	if q.AsOf != "" && errors.As(err, &e) && (e.Type == engine.ErrorTypeConversion || e.Type == engine.ErrorTypeInvalidInput || e.Type == engine.ErrorTypeOutOfRange) {
-		return fault.Badly("%q is no value of the sequence of target %s", q.AsOf, q.Target.Name)
+	if asked && errors.As(err, &e) && (e.Type == engine.ErrorTypeConversion || e.Type == engine.ErrorTypeInvalidInput || e.Type == engine.ErrorTypeOutOfRange) {
+		return fault.Badly("%s", q.NotAValue())
 	}
 	if err == nil || !strings.Contains(err.Error(), "Out of Memory") {
 		return w.explain(what, err)

@@ -176,7 +176,12 @@ func (w *Writer) Invariants(ctx context.Context, t *scd.Target) ([]string, error
 func (w *Writer) invariants(ctx context.Context, s *session, t *scd.Target) ([]string, error) {
 	name := w.qualified(t.Name)
 	var found []string
-	for _, check := range invariants(qualifiedName(name), t) {
+	checks := invariants(qualifiedName(name), t)
+	if t.Bitemporal != nil {
+		what, sql := sink.BitemporalInvariant(qualifiedName(name), t, func(a sink.Axis, column string) string { return orderOf(a.Target).values(quote(column))[0] })
+		checks = append(checks, invariant{what, sql})
+	}
+	for _, check := range checks {
 		rows, err := s.query(ctx, check.sql)
 		if err != nil {
 			return nil, w.explain(err, "check table "+name.String(), nil)
@@ -234,20 +239,21 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 		return fault.Refuse("run the pipeline first", "table %s is not there", name)
 	}
 	var order []string
-	for _, k := range q.Target.Keys() {
-		order = append(order, quote(q.Target.Columns[k].Name))
+	declared := q.Target.Declared()
+	for _, k := range declared.Keys() {
+		order = append(order, quote(declared.Columns[k].Name))
 	}
 	where := ""
-	if q.Target.Kind == scd.Type2 {
-		o := orderOf(q.Target)
-		start, end := o.values(startColumn), o.values(endColumn)
+	for _, axis := range q.Axes() {
+		o := orderOf(axis.Target)
+		start, end := o.values(quote(axis.Start)), o.values(quote(axis.End))
 		order = append(order, start...)
-		if q.AsOf != "" {
-			at, err := o.given(q.Target, q.AsOf)
+		if axis.Asked != "" {
+			at, err := o.given(axis.Target, axis.Asked)
 			if err != nil {
 				return err
 			}
-			where = fmt.Sprintf(" WHERE %s AND (%s IS NULL OR %s)", notAfter(start, at), endColumn, before(at, end))
+			where += fmt.Sprintf("%s %s AND (%s IS NULL OR %s)", map[bool]string{true: " WHERE", false: " AND"}[where == ""], notAfter(start, at), quote(axis.End), before(at, end))
 		}
 	}
 	columns := r.inOrder(q.Target, name)

@@ -137,12 +137,20 @@ const believeRows = "SET enable_indexscan = off; SET enable_indexonlyscan = off;
 
 func (w *Writer) invariants(ctx context.Context, s *session, t *scd.Target) ([]string, error) {
 	name := w.qualified(t.Name)
-	order, err := w.startOrder(ctx, s, t)
-	if err != nil {
-		return nil, err
+	orders := map[string]startOrder{}
+	for _, axis := range (&sink.ShowQuery{Target: t}).Axes() {
+		var err error
+		if orders[axis.Start], err = w.startOrder(ctx, s, axis); err != nil {
+			return nil, err
+		}
+	}
+	checks := invariants(qualifiedName(name), t, orders[scd.StartColumn])
+	if t.Bitemporal != nil {
+		what, sql := sink.BitemporalInvariant(qualifiedName(name), t, func(a sink.Axis, column string) string { return orders[a.Start].value(quote(column)) })
+		checks = append(checks, invariant{what, sql})
 	}
 	var found []string
-	for _, check := range invariants(qualifiedName(name), t, order) {
+	for _, check := range checks {
 		rows, err := s.query(ctx, check.sql)
 		if err != nil {
 			return nil, w.explain(ctx, err, "check table "+name.String(), nil)
@@ -177,19 +185,16 @@ func invariants(table string, t *scd.Target, o startOrder) []invariant {
 	}
 }
 
-// startOrder is how the starts of a type 2 target are compared.
+// startOrder is how the starts of an axis are compared.
 type startOrder struct {
 	typ     string          // of the column
 	collate string          // texts: by their bytes, as the lane does
 	fields  []change.Column // of a sequence of several columns, held as jsonb, whose own order is another
 }
 
-func (w *Writer) startOrder(ctx context.Context, s *session, t *scd.Target) (o startOrder, err error) {
-	if t.Kind != scd.Type2 {
-		return o, nil
-	}
-	name := w.qualified(t.Name)
-	rows, err := s.query(ctx, startOrderSQL, name.Schema, name.Table, scd.StartColumn)
+func (w *Writer) startOrder(ctx context.Context, s *session, axis sink.Axis) (o startOrder, err error) {
+	name := w.qualified(axis.Target.Name)
+	rows, err := s.query(ctx, startOrderSQL, name.Schema, name.Table, axis.Start)
 	if err != nil || len(rows) == 0 { // no such column: the statement that uses it says so
 		return o, w.explain(ctx, err, "look at table "+name.String(), nil)
 	}
@@ -198,7 +203,7 @@ func (w *Writer) startOrder(ctx context.Context, s *session, t *scd.Target) (o s
 		o.collate = ` COLLATE "C"`
 	}
 	if o.typ == "jsonb" {
-		o.fields = t.SequenceFields
+		o.fields = axis.Target.SequenceFields
 	}
 	return o, nil
 }
@@ -213,16 +218,17 @@ func (o startOrder) value(column string) string {
 		o.row(func(i int) string { return fmt.Sprintf("(%s ->> %s)", column, literal(o.fields[i].Name)) }))
 }
 
-// given is a value of the sequence as a person writes it, and its parameters.
-func (o startOrder) given(t *scd.Target, text string) (expr string, params [][]byte, err error) {
+// given is a value of the sequence as a person writes it, and its parameters, which come
+// behind others.
+func (o startOrder) given(t *scd.Target, text string, others int) (expr string, params [][]byte, err error) {
 	if len(o.fields) == 0 {
-		return "$1::" + o.typ, [][]byte{[]byte(text)}, nil
+		return fmt.Sprintf("$%d::%s", others+1, o.typ), [][]byte{[]byte(text)}, nil
 	}
 	values, err := sink.SequenceValues(t, text)
 	for _, v := range values {
 		params = append(params, []byte(v))
 	}
-	return o.row(func(i int) string { return fmt.Sprintf("$%d::text", i+1) }), params, err
+	return o.row(func(i int) string { return fmt.Sprintf("$%d::text", others+i+1) }), params, err
 }
 
 // row makes a row of the sequence's columns of their texts. Records compare texts by
@@ -255,23 +261,26 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 	defer s.close(ctx)
 	name := w.qualified(q.Target.Name)
 	var order []string
-	for _, k := range q.Target.Keys() {
-		order = append(order, quote(q.Target.Columns[k].Name))
+	declared := q.Target.Declared()
+	for _, k := range declared.Keys() {
+		order = append(order, quote(declared.Columns[k].Name))
 	}
 	sql := "SELECT * FROM " + qualifiedName(name)
 	var params [][]byte
-	start, err := w.startOrder(ctx, s, q.Target)
-	if err != nil {
-		return err
-	}
-	if q.Target.Kind == scd.Type2 {
-		order = append(order, start.value(startColumn))
-		if q.AsOf != "" {
-			var at string
-			if at, params, err = start.given(q.Target, q.AsOf); err != nil {
+	for _, axis := range q.Axes() {
+		o, err := w.startOrder(ctx, s, axis)
+		if err != nil {
+			return err
+		}
+		start, end := quote(axis.Start), quote(axis.End)
+		order = append(order, o.value(start))
+		if axis.Asked != "" {
+			at, more, err := o.given(axis.Target, axis.Asked, len(params))
+			if err != nil {
 				return err
 			}
-			sql += fmt.Sprintf(" WHERE %s <= %s AND (%s > %[2]s OR %[4]s IS NULL)", start.value(startColumn), at, start.value(endColumn), endColumn)
+			sql += fmt.Sprintf("%s %s <= %s AND (%s > %[3]s OR %[5]s IS NULL)", map[bool]string{true: " WHERE", false: " AND"}[len(params) == 0], o.value(start), at, o.value(end), end)
+			params = append(params, more...)
 		}
 	}
 	if len(order) > 0 {
@@ -303,7 +312,7 @@ func (w *Writer) Show(ctx context.Context, q sink.ShowQuery, fn func(cells []*st
 	}
 	if _, err := rows.Close(); err != nil {
 		if code := stateOf(err); len(params) > 0 && strings.HasPrefix(code, "22") {
-			return fault.Badly("%q is no value of type %s", q.AsOf, start.typ)
+			return fault.Badly("%s", q.NotAValue())
 		}
 		return w.explain(ctx, err, "read table "+name.String(), nil)
 	}

@@ -97,6 +97,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"violations", violationTests},
 		{"sequenced", sequencedTests},
 		{"histories", historyTests},
+		{"bitemporal", bitemporalTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
