@@ -7,7 +7,11 @@
 // (or pieces of one) for one target and gives Rounds.
 package scd
 
-import "tailrace/internal/change"
+import (
+	"time"
+
+	"tailrace/internal/change"
+)
 
 // Kind says what a target keeps of its rows' past.
 type Kind uint8
@@ -41,6 +45,11 @@ type Target struct {
 	// the order in which they are compared (rule R3); nil where it is one. Sequence is
 	// jsonb then, and its values are objects of the columns' texts, numbers as they are.
 	SequenceFields []change.Column
+
+	// ChangeFeed: the destination keeps every row-level change of the target in a table
+	// beside it, for FeedKeep (0: until somebody removes it).
+	ChangeFeed bool
+	FeedKeep   time.Duration
 }
 
 // Column is one data column of a target.

@@ -125,6 +125,9 @@ type Flow struct {
 	LateBeyondRetention string        `yaml:"late_beyond_retention"`
 	OnBadEvent          string        `yaml:"on_bad_event"`
 
+	ChangeFeed          bool           `yaml:"change_feed"`
+	ChangeFeedRetention *time.Duration `yaml:"change_feed_retention"`
+
 	Snapshot *Snapshot `yaml:"snapshot"`
 }
 
@@ -223,6 +226,12 @@ func (c *Config) Specs() []flow.Spec {
 		}
 		if specs[i].Sequenced.TombstoneRetention == 0 {
 			specs[i].Sequenced.TombstoneRetention = 48 * time.Hour
+		}
+		if specs[i].ChangeFeed = f.ChangeFeed; f.ChangeFeed {
+			specs[i].FeedKeep = flow.DefaultFeedKeep
+			if f.ChangeFeedRetention != nil {
+				specs[i].FeedKeep = *f.ChangeFeedRetention
+			}
 		}
 		if specs[i].SCDType == 0 {
 			specs[i].SCDType = 1
@@ -335,6 +344,8 @@ func (c *Config) Validate() error {
 			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", f.Source)
 		case c.Source.Kind == "mysql" && !c.ofFiles(&f) && (slices.Contains(f.SequenceBy, "_lsn") || slices.Contains(f.DeleteSequence, "_lsn")):
 			return bad("flow %q: _lsn is a position in PostgreSQL's log; of a MySQL source leave sequence_by out (the log's order counts then) or name columns or _commit_time", f.Source)
+		case f.ChangeFeedRetention != nil && !f.ChangeFeed:
+			return bad("flow %q: change_feed_retention goes with change_feed: true", f.Source)
 		case f.SourceKind == "table" && c.ofFiles(&f):
 			return bad("flow %q: source_kind is feed: a relation of files holds events", f.Source)
 		case f.SourceKind != "" && f.SourceKind != "table" && f.SourceKind != "feed":
