@@ -17,6 +17,8 @@ type feed struct {
 	notes string // quoted name of the notes; "" until they are made
 	open  bool   // the open transaction has noted something
 	keys  int64  // about how many rows
+	whole bool   // and all rows of the target
+	dead  int64  // about how many deleted rows the notes have
 	trim  sink.FeedTrim
 
 	noteKeys, compare string // statements, made with the notes
@@ -36,6 +38,10 @@ func (w *Writer) feedEmptied(ctx context.Context, s *session, t *scd.Target) err
 	sql := sh.intoFeed("'"+sink.FeedDelete+"'", qualifiedBy("t.", fedColumns(t))) + " FROM " + sh.name + " AS t"
 	return s.conn.ExecParams(ctx, sql, feedParams(change.Position{}, time.Time{}), nil, nil, nil).Read().Err
 }
+
+// notesDead is up to how many deleted rows notes may have. To empty a table by TRUNCATE
+// makes its files anew, some ms; by DELETE every reader walks over what was there.
+const notesDead = 1000
 
 func (w *Writer) feedName(t *scd.Target) string {
 	return sink.FeedName(w.qualified(t.Name), "public")
@@ -116,6 +122,7 @@ func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds) err
 }
 
 func (a *applier) noteAll(ctx context.Context, sh *shape, j job) error {
+	sh.feed.whole = true
 	if err := a.do(ctx, sh, j.doing, wholeTable); err != nil {
 		return err
 	}
@@ -195,7 +202,11 @@ func (a *applier) feedChanges(ctx context.Context, b *sink.Batch) error {
 		if err := a.push(ctx, f.compare, feedParams(b.Position, b.CommitTime), asText, job{doing: doing, sh: sh, rows: -1}); err != nil {
 			return err
 		}
-		if err := a.push(ctx, "TRUNCATE "+f.notes, nil, asText, job{doing: doing, sh: sh, rows: -1}); err != nil {
+		empty := "DELETE FROM " + f.notes
+		if f.dead += f.keys; f.whole || f.dead > notesDead {
+			f.dead, empty = 0, "TRUNCATE "+f.notes
+		}
+		if err := a.push(ctx, empty, nil, asText, job{doing: doing, sh: sh, rows: -1}); err != nil {
 			return err
 		}
 		if keep := sh.target.FeedKeep; f.trim.Due(keep) {
@@ -208,7 +219,7 @@ func (a *applier) feedChanges(ctx context.Context, b *sink.Batch) error {
 			}
 			f.trim.Done(keep, num(rows[0][0]))
 		}
-		f.open, f.keys = false, 0
+		f.open, f.keys, f.whole = false, 0, false
 	}
 	a.fed = a.fed[:0]
 	return nil
