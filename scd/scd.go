@@ -7,7 +7,11 @@
 // (or pieces of one) for one target and gives Rounds.
 package scd
 
-import "tailrace/internal/change"
+import (
+	"time"
+
+	"tailrace/internal/change"
+)
 
 // Kind says what a target keeps of its rows' past.
 type Kind uint8
@@ -48,6 +52,11 @@ type Target struct {
 
 	// Bitemporal, if not nil: this is the table of a bitemporal target, as Table made it.
 	Bitemporal *Axes
+
+	// ChangeFeed: the destination keeps every row-level change of the target in a table
+	// beside it, for FeedKeep (0: until somebody removes it).
+	ChangeFeed bool
+	FeedKeep   time.Duration
 }
 
 // Column is one data column of a target.

@@ -130,6 +130,9 @@ type Flow struct {
 	OnBadEvent          string        `yaml:"on_bad_event"`
 	Expect              Expectations  `yaml:"expect"`
 
+	ChangeFeed          bool           `yaml:"change_feed"`
+	ChangeFeedRetention *time.Duration `yaml:"change_feed_retention"`
+
 	Snapshot *Snapshot `yaml:"snapshot"`
 }
 
@@ -260,6 +263,12 @@ func (c *Config) Specs() []flow.Spec {
 		if specs[i].Sequenced.TombstoneRetention == 0 {
 			specs[i].Sequenced.TombstoneRetention = 48 * time.Hour
 		}
+		if specs[i].ChangeFeed = f.ChangeFeed; f.ChangeFeed {
+			specs[i].FeedKeep = flow.DefaultFeedKeep
+			if f.ChangeFeedRetention != nil {
+				specs[i].FeedKeep = *f.ChangeFeedRetention
+			}
+		}
 		if specs[i].SCDType == 0 {
 			specs[i].SCDType = 1
 		}
@@ -371,6 +380,8 @@ func (c *Config) Validate() error {
 			return bad("flow %q: source and snapshot exclude each other: snapshot says what is read", f.Source)
 		case again && before != f.Once && c.ofFiles(&f):
 			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", f.Source)
+		case f.ChangeFeedRetention != nil && !f.ChangeFeed:
+			return bad("flow %q: change_feed_retention goes with change_feed: true", f.Source)
 		case f.SourceKind == "table" && c.ofFiles(&f):
 			return bad("flow %q: source_kind is feed: a relation of files holds events", f.Source)
 		case f.SourceKind != "" && f.SourceKind != "table" && f.SourceKind != "feed":

@@ -34,7 +34,9 @@ type Spec struct {
 	// source's clock just before the snapshot) or HistoryStartInfinity.
 	HistoryStart string
 
-	Expect []Expectation // in the order of the declaration
+	Expect     []Expectation // in the order of the declaration
+	ChangeFeed bool          // the destination keeps every row-level change of the target
+	FeedKeep   time.Duration // for how long; 0: until somebody removes it
 
 	Sequenced Sequenced
 	Snapshot  *Snapshot // of whole snapshots; Source says then what is read, for messages
@@ -126,6 +128,13 @@ func (s *Sequenced) validate(scdType int, keys []string, bad func(string, ...any
 	return nil
 }
 
+// bookSchema is where pipelines that write to the source's database keep their books.
+const bookSchema = "_tailrace"
+
+// DefaultFeedKeep is how long a change feed keeps a change: a week, so that a reader that
+// rests over a holiday goes on where it was.
+const DefaultFeedKeep = 168 * time.Hour
+
 const (
 	HistoryStartSnapshot = "snapshot"
 	HistoryStartInfinity = "-infinity"
@@ -159,6 +168,9 @@ func (s *Spec) Validate() error {
 		return bad("a pattern needs a target template with {table}, e.g. \"{schema}_{table}\", or no target")
 	case s.HistoryStart != HistoryStartSnapshot && s.HistoryStart != HistoryStartInfinity:
 		return bad("history_start is %q or %q, not %q", HistoryStartSnapshot, HistoryStartInfinity, s.HistoryStart)
+	}
+	if s.FeedKeep < 0 {
+		return bad("change_feed_retention is negative")
 	}
 	if s.Snapshot != nil {
 		if s.SCDType == Bitemporal {
@@ -196,6 +208,9 @@ func (s *Spec) Validate() error {
 // flows of files take them. Names are compared as the database stores them, case
 // included.
 func (s *Spec) Matches(n change.Name) bool {
+	if n.Schema == bookSchema && s.IsPattern() {
+		return false // its change feeds are named one by one
+	}
 	if s.Snapshot != nil || s.Files != (n.Schema == "") || !match(s.Source, n) {
 		return false
 	}

@@ -219,6 +219,7 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 	target := &scd.Target{
 		Name: spec.TargetFor(t.Name, sourceDefault, defaultSchema), Source: t.Name,
 		Kind: scd.Kind(spec.SCDType), AppendOnly: appendOnly,
+		ChangeFeed: spec.ChangeFeed, FeedKeep: spec.FeedKeep,
 	}
 	for _, i := range chosen {
 		c := t.Columns[i]

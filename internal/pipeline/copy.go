@@ -333,7 +333,7 @@ func (s *session) widen(ctx context.Context, b *Bound) error {
 		return err
 	}
 	for _, ddl := range p.DDL {
-		s.Log.Warn("the source table's layout is new; the target follows, new columns are NULL in rows that are there", "target", b.Target.Name.String(), "statement", ddl)
+		s.Log.Warn("the source table's layout, or the flow, is new; the target follows, new columns are NULL in rows that are there", "target", b.Target.Name.String(), "statement", ddl)
 	}
 	return misfit(p, s.dst.Create(ctx, b.Target))
 }

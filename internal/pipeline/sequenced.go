@@ -244,6 +244,9 @@ func sequencedTarget(t *scd.Target, f *sequenced.Flow) *scd.Target {
 
 // agree checks that two flows may share a target (rule R88).
 func agree(a, b *Bound) error {
+	if a.Spec.ChangeFeed != b.Spec.ChangeFeed || a.Spec.FeedKeep != b.Spec.FeedKeep {
+		return fault.Badly("target %s is written by several flows, from %s and from %s; they must agree on change_feed and change_feed_retention", a.Target.Name, a.Relation.Table.Name, b.Relation.Table.Name)
+	}
 	if a.Spec.Snapshot != nil || b.Spec.Snapshot != nil {
 		return merges(a, b)
 	}

@@ -224,7 +224,8 @@ func bindShot(spec *flow.Spec, order int, rel *source.Relation, shot Shot, sourc
 		return Bound{}, err
 	}
 	b := Bound{Spec: spec, Relation: rel, order: order}
-	b.Target = &scd.Target{Name: spec.TargetFor(t.Name, sourceDefault, defaultSchema), Source: t.Name, Kind: scd.Kind(spec.SCDType)}
+	b.Target = &scd.Target{Name: spec.TargetFor(t.Name, sourceDefault, defaultSchema), Source: t.Name, Kind: scd.Kind(spec.SCDType),
+		ChangeFeed: spec.ChangeFeed, FeedKeep: spec.FeedKeep}
 	for _, i := range chosen {
 		c := t.Columns[i]
 		b.Target.Columns = append(b.Target.Columns, scd.Column{Name: c.Name, Type: c.Type, Key: isKey[i], Tracked: tracked[i], Nullable: c.Nullable && !isKey[i]})

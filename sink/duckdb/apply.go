@@ -28,6 +28,10 @@ type applier struct {
 	began    int64          // Writer.changed when it began
 	inPieces bool           // of one source transaction that comes in pieces
 	undo     map[string]int // type 2 targets with an undo table, by name
+
+	notes map[string]*notes     // of the open transaction, by the target's name
+	fed   []*notes              // the same, in the order they were made
+	feeds map[string]*feedState // by the target's name, as long as the connection lasts
 }
 
 // minFree is the disk space below which no batch is begun: a commit's
@@ -90,6 +94,11 @@ func (w *Writer) applyBatch(ctx context.Context, b *sink.Batch) error {
 	if err := w.resolveAll(ctx, a.conn, b.Resolved); err != nil {
 		return w.explain("resolve events in quarantine", err)
 	}
+	if !b.More {
+		if err := a.feedChanges(ctx, b); err != nil {
+			return w.explain("write change feeds", err)
+		}
+	}
 	fault.KillPoint("rows written")
 	if b.More {
 		return nil
@@ -118,12 +127,22 @@ func ownFault(err error) bool {
 
 // target writes one target's part of a batch.
 func (a *applier) target(ctx context.Context, s *shape, t *sink.TargetRounds) error {
+	if t.Target.ChangeFeed {
+		if err := a.note(ctx, s, t); err != nil {
+			return err
+		}
+	}
 	if t.Hidden != nil {
 		if err := a.remember(ctx, s, t.Hidden); err != nil {
 			return err
 		}
 	}
 	for n := range t.Rounds {
+		if t.Target.ChangeFeed && t.Target.AppendOnly {
+			if err := a.noteAppended(ctx, s, &t.Rounds[n]); err != nil {
+				return err
+			}
+		}
 		var err error
 		switch {
 		case t.Target.Kind == scd.Type1:
@@ -223,6 +242,7 @@ func (a *applier) begin(ctx context.Context, w *Writer, more bool) error {
 		return err
 	}
 	a.open, a.inPieces, a.undo = true, more, map[string]int{}
+	a.notes, a.fed = map[string]*notes{}, nil
 	return nil
 }
 
@@ -234,7 +254,7 @@ func (a *applier) connect(w *Writer) error {
 	if err != nil {
 		return err
 	}
-	a.w, a.conn = w, c
+	a.w, a.conn, a.feeds = w, c, map[string]*feedState{}
 	return nil
 }
 

@@ -30,6 +30,7 @@ var bookTables = [...][2]string{
 	{"tables", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, source_schema VARCHAR, source_table VARCHAR, source_id BIGINT, phase VARCHAR, since VARCHAR, reason VARCHAR"},
 	{"flows", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, flow VARCHAR, number BIGINT, source_schema VARCHAR, source_table VARCHAR, source_id BIGINT, phase VARCHAR, since VARCHAR"},
 	{"made", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR"},
+	{"feeds", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, feed VARCHAR"},
 	{"heads", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, remembered VARCHAR, truncated_seq BLOB, truncated_place BLOB, horizon BLOB"},
 	{"counts", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, duplicates BIGINT, late BIGINT, ties BIGINT, truncated BIGINT, beyond BIGINT, unknown BIGINT, forgotten BIGINT"},
 	{"files", "pipeline VARCHAR, relation_schema VARCHAR, relation_table VARCHAR, path VARCHAR, size BIGINT, modified TIMESTAMPTZ, checksum VARCHAR, events BIGINT"},
@@ -370,7 +371,11 @@ func (w *Writer) Teardown(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, name := range memories {
+		feeds, err := w.feeds(ctx)
+		if err != nil {
+			return err
+		}
+		for _, name := range append(memories, feeds...) {
 			if _, err := w.book.exec(ctx, "DROP TABLE IF EXISTS "+w.bookTable(name)); err != nil {
 				return err
 			}

@@ -31,12 +31,16 @@ func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bo
 	defer c.close()
 	var rows int64
 	err = inTransaction(ctx, c, func() error {
-		if empty {
-			if _, err := c.exec(ctx, "DELETE FROM "+s.name); err != nil {
-				return err
+		err := w.fedBy(ctx, c, s, done.Since, func() (err error) {
+			if empty {
+				if _, err := c.exec(ctx, "DELETE FROM "+s.name); err != nil {
+					return err
+				}
 			}
-		}
-		if rows, err = w.copyRows(ctx, c, filled{schema: s.schema, table: s.table, cols: s.loadColumns(), exact: s.exact}, in); err != nil {
+			rows, err = w.copyRows(ctx, c, filled{schema: s.schema, table: s.table, cols: s.loadColumns(), exact: s.exact}, in)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		if err := w.stillOurs(ctx, c); err != nil {

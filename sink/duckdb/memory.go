@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"tailrace/internal/change"
 	"tailrace/internal/fault"
@@ -517,9 +518,36 @@ func (w *Writer) empty(ctx context.Context, c *conn, t *scd.Target, rel *relatio
 		}
 		ours = int(n)
 	}
+	fed := false
+	if t.ChangeFeed {
+		feed, err := w.look(ctx, c, change.Name{Schema: bookSchema, Table: feedName(t)})
+		if err != nil {
+			return err
+		}
+		fed = feed.exists
+	}
 	if ours == 0 {
+		if fed {
+			s, err := w.shape(ctx, t)
+			if err != nil {
+				return err
+			}
+			n := &notes{shape: s}
+			last, err := newestChange(ctx, c, w.bookTable(feedName(t)))
+			if err != nil {
+				return err
+			}
+			if _, err := c.exec(ctx, n.into(w.bookTable(feedName(t)), last, change.Position{}, time.Time{}, "")+n.rows(sink.FeedDelete, false)); err != nil {
+				return err
+			}
+		}
 		_, err := c.exec(ctx, "DELETE FROM "+name)
 		return err
+	}
+	if fed { // its columns are the table's
+		if _, err := c.exec(ctx, "DROP TABLE "+w.bookTable(feedName(t))); err != nil {
+			return err
+		}
 	}
 	for _, sql := range append([]string{"DROP TABLE " + name}, w.createTarget(t, false)...) {
 		if _, err := c.exec(ctx, sql); err != nil {

@@ -40,7 +40,7 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 	p.Problems = append(findings(t), w.twins(t)...)
 	if !exists {
 		p.DDL = append(w.createTarget(t, true), w.createMemory(t)...)
-		return p, nil
+		return p, w.planFeed(ctx, &p, t, nil, &relation{})
 	}
 	known, err := w.catalogueOf(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 	if !rel.exists {
 		p.DDL = w.createTarget(t, !known.schemas[fold(schemaOf(t.Name))])
 		memory()
-		return p, nil
+		return p, w.planFeed(ctx, &p, t, known, &rel)
 	}
 	p.Exists = true
 	if rel.view {
@@ -87,7 +87,7 @@ func (w *Writer) plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 		return p, nil
 	}
 	memory()
-	return p, nil
+	return p, w.planFeed(ctx, &p, t, known, &rel)
 }
 
 // overwrite is the remedy for a target that must begin again.
@@ -319,7 +319,7 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 	}
 	w.shapes = nil
 	known := w.known // as the plan has seen it
-	if p.Exists || t.Sequenced || known.find(bookSchema, memoryName(w.cfg.Pipeline, t.Name)).exists {
+	if p.Exists || t.Sequenced || t.ChangeFeed || known.find(bookSchema, memoryName(w.cfg.Pipeline, t.Name)).exists {
 		known = nil // more than one table changes
 	}
 	w.known = nil
@@ -328,6 +328,9 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 			if _, err := w.book.exec(ctx, sql); err != nil {
 				return err
 			}
+		}
+		if err := w.noteFeed(ctx, t); err != nil {
+			return err
 		}
 		if err := w.noteMemory(ctx, t); err != nil || p.Exists {
 			return err

@@ -81,12 +81,15 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 		if r.Part != nil {
 			err = s.stageGone(ctx, c, r.Part.Gone)
 		}
-		switch {
-		case err != nil:
-		case t.Kind == scd.Type2:
-			done, err = h.replaceVersions(ctx, c, stage, r.At.UnixMicro(), r.Part != nil)
-		default:
-			done, err = s.replaceRows(ctx, c, stage, r.Part != nil)
+		if err == nil {
+			err = w.fedBy(ctx, c, s, r.Done.Since, func() (err error) {
+				if t.Kind == scd.Type2 {
+					done, err = h.replaceVersions(ctx, c, stage, r.At.UnixMicro(), r.Part != nil)
+				} else {
+					done, err = s.replaceRows(ctx, c, stage, r.Part != nil)
+				}
+				return err
+			})
 		}
 		if err != nil {
 			return err

@@ -19,6 +19,8 @@ type applier struct {
 	open   bool // a transaction waits for its next piece
 	broken bool
 
+	fed      []*shape // targets with a change feed that the open source transaction has changed
+	notes    int      // tables of notes made so far
 	recorded []*shape // type 2 targets with a record of what the open source transaction has changed
 }
 
@@ -80,7 +82,7 @@ func (e *targetError) Unwrap() error { return e.err }
 
 func (a *applier) close() {
 	a.s.close()
-	a.s, a.open, a.shapes, a.recorded = nil, false, nil, nil
+	a.s, a.open, a.shapes, a.recorded, a.fed = nil, false, nil, nil, nil
 }
 
 func (a *applier) connect(ctx context.Context) error {
@@ -132,6 +134,9 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 	if b.More {
 		return nil
 	}
+	if err := a.feedChanges(ctx, b); err != nil {
+		return err
+	}
 	fault.KillPoint("rows written")
 	if err := a.finish(ctx, epoch, b); err != nil {
 		return err
@@ -149,6 +154,11 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 
 // target carries out one target's part of a batch.
 func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, pieces bool) error {
+	if sh.feed != nil {
+		if err := a.note(ctx, sh, t); err != nil {
+			return err
+		}
+	}
 	if t.Hidden != nil {
 		if err := a.work(ctx, sh, t.Hidden); err != nil {
 			return err
@@ -156,6 +166,11 @@ func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, p
 	}
 	for i := range t.Rounds {
 		r := &t.Rounds[i]
+		if sh.feed != nil && sh.target.AppendOnly {
+			if err := a.noteAppended(ctx, sh, r); err != nil {
+				return err
+			}
+		}
 		var err error
 		switch {
 		case r.Empty():
@@ -185,9 +200,17 @@ func (a *applier) shape(ctx context.Context, t *scd.Target) (*shape, error) {
 	if old != nil && old.record != "" {
 		return nil, fault.Refuse("tailrace resync for that table", "%s changed its columns inside a transaction that comes in pieces: its history cannot be composed", old.label())
 	}
+	if old != nil && old.feed != nil && old.feed.open {
+		return nil, sink.FeedChanged(t)
+	}
 	sh, err := a.w.shapeOf(ctx, a.s, t)
 	if err != nil {
 		return nil, err
+	}
+	if old != nil && old.feed != nil && old.feed.notes != "" {
+		if err := a.do(ctx, "DROP TEMPORARY TABLE "+old.feed.notes, "drop the notes of"); err != nil {
+			return nil, err
+		}
 	}
 	a.shapes[t.Name] = sh
 	return sh, nil

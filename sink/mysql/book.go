@@ -16,7 +16,7 @@ import (
 // bookSQL makes the bookkeeping: database _tailrace, one for all pipelines of a server,
 // with one row of marks and at most one of owners for each pipeline, one of tables for
 // each of its targets, one of flows for each flow into a target with a user's sequence;
-// made lists the targets that we created. sequenced names, of each target with a user's
+// made lists the targets that we created, feeds the tables of change feeds. sequenced names, of each target with a user's
 // sequence, the table of its records, and holds its head; counts are what was counted of
 // its events, a row from the first such event on; files are those that were taken
 // (modified in ns since the Unix epoch), quarantine the events set aside, violations what expectations met, pauses the
@@ -75,6 +75,11 @@ var bookSQL = []struct{ table, columns string }{
   target_schema varchar(64) NOT NULL,
   target_table varchar(64) NOT NULL,
   PRIMARY KEY (target_schema, target_table)`},
+	{"feeds", `
+  pipeline varchar(128) NOT NULL,
+  target_schema varchar(64) NOT NULL,
+  target_table varchar(64) NOT NULL,
+  feed varchar(64) NOT NULL PRIMARY KEY`},
 	{"sequenced", `
   pipeline varchar(128) NOT NULL,
   target_schema varchar(64) NOT NULL,
@@ -471,6 +476,17 @@ func (w *Writer) teardown(ctx context.Context, s *session) error {
 		}
 		for _, r := range rows {
 			if _, err := s.exec(ctx, "DROP TABLE IF EXISTS "+recordsTable(str(r[0]))); err != nil {
+				return err
+			}
+		}
+	}
+	if slices.Contains(there, "feeds") {
+		rows, err := s.query(ctx, bind("SELECT feed FROM _tailrace.feeds WHERE pipeline = ?", w.cfg.Pipeline))
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			if _, err := s.exec(ctx, "DROP TABLE IF EXISTS "+feedTable(str(r[0]))); err != nil {
 				return err
 			}
 		}

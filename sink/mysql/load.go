@@ -67,12 +67,16 @@ func (w *Writer) load(ctx context.Context, s *session, sh *shape, epoch int64, i
 		}
 	}
 	err = within(ctx, s, func() error {
-		if empty {
-			if _, err := s.exec(ctx, "DELETE FROM "+sh.name); err != nil {
-				return &jobError{"empty", sh, err}
+		err := sh.fedBy(ctx, s, done.Since, func() (err error) {
+			if empty {
+				if _, err := s.exec(ctx, "DELETE FROM "+sh.name); err != nil {
+					return &jobError{"empty", sh, err}
+				}
 			}
-		}
-		if rows, err = copyIn(ctx, s, sh, "load", sh.name, sh.columnList(), in, sh.target.Kind == scd.Type2); err != nil {
+			rows, err = copyIn(ctx, s, sh, "load", sh.name, sh.columnList(), in, sh.target.Kind == scd.Type2)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		if err := w.fence(ctx, s, epoch); err != nil {

@@ -142,7 +142,7 @@ func (w *Writer) EndParts(ctx context.Context, t *scd.Target, done checkpoint.Ta
 		return err
 	}
 	name := w.qualified(t.Name)
-	err = w.endParts(ctx, s, epoch, name, done)
+	err = w.endParts(ctx, s, epoch, t, name, done)
 	w.giveBack(s, err == nil)
 	if numberOf(err) == erTableThere {
 		return fault.Refuse("drop that table, or rename it, and run again", "table %s was made by somebody while its rows were copied: they wait as table %s", name, w.waiting(name))
@@ -150,10 +150,13 @@ func (w *Writer) EndParts(ctx context.Context, t *scd.Target, done checkpoint.Ta
 	return w.explain(err, "end the copy of table "+t.Name.String(), nil)
 }
 
-func (w *Writer) endParts(ctx context.Context, s *session, epoch int64, name change.Name, done checkpoint.Table) error {
-	save := func(t checkpoint.Table) error {
+func (w *Writer) endParts(ctx context.Context, s *session, epoch int64, target *scd.Target, name change.Name, done checkpoint.Table) error {
+	save := func(t checkpoint.Table, first func() error) error {
 		return within(ctx, s, func() error {
 			if err := w.fence(ctx, s, epoch); err != nil || t.Phase == checkpoint.None {
+				return err
+			}
+			if err := first(); err != nil {
 				return err
 			}
 			return saveTable(ctx, s, w.cfg.Pipeline, t)
@@ -163,7 +166,7 @@ func (w *Writer) endParts(ctx context.Context, s *session, epoch int64, name cha
 	if loaded.Phase != checkpoint.None {
 		loaded.Phase = checkpoint.Copying
 	}
-	if err := save(loaded); err != nil {
+	if err := save(loaded, func() error { return nil }); err != nil {
 		return err
 	}
 	fault.KillPoint("parts loaded")
@@ -184,5 +187,14 @@ func (w *Writer) endParts(ctx context.Context, s *session, epoch int64, name cha
 		return err
 	}
 	fault.KillPoint("parts placed")
-	return save(done)
+	return save(done, func() error {
+		if !target.ChangeFeed {
+			return nil
+		}
+		sh, err := w.shapeOf(ctx, s, target)
+		if err == nil {
+			_, err = s.exec(ctx, sh.newSQL(sink.FeedInsert, "", done.Since))
+		}
+		return err
+	})
 }

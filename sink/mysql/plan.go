@@ -24,7 +24,7 @@ func (w *Writer) Plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 	}
 	d, err := w.plan(ctx, s, t)
 	w.giveBack(s, err == nil)
-	d.DDL = slices.Concat(d.DDL, d.memory)
+	d.DDL = slices.Concat(d.DDL, d.memory, d.feed)
 	return d.Plan, w.explain(err, "look at table "+w.qualified(t.Name).String(), nil)
 }
 
@@ -58,7 +58,7 @@ func (w *Writer) create(ctx context.Context, s *session, epoch int64, t *scd.Tar
 			return fault.Refuse(f.Remedy, "%s", f.What)
 		}
 	}
-	if len(d.DDL)+len(d.memory) == 0 {
+	if len(d.DDL)+len(d.memory)+len(d.feed) == 0 {
 		return nil
 	}
 	name := w.qualified(t.Name)
@@ -74,8 +74,17 @@ func (w *Writer) create(ctx context.Context, s *session, epoch int64, t *scd.Tar
 			}
 		}
 		if len(d.memory) > 0 && t.Sequenced {
-			_, err := s.exec(ctx, bind(sequencedRowSQL, w.cfg.Pipeline, name.Schema, name.Table, recordsName(w.cfg.Pipeline, name)))
-			return err
+			if _, err := s.exec(ctx, bind(sequencedRowSQL, w.cfg.Pipeline, name.Schema, name.Table, recordsName(w.cfg.Pipeline, name))); err != nil {
+				return err
+			}
+		}
+		if len(d.feed) > 0 {
+			d.feed = append([]string{bind(feedRowSQL, w.cfg.Pipeline, name.Schema, name.Table, w.feedName(t))}, d.feed...)
+		}
+		for _, sql := range d.feed {
+			if _, err := s.exec(ctx, sql); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
@@ -99,6 +108,7 @@ func (p *planner) declared(is bool) { p.problems[len(p.problems)-1].Flow = is }
 type design struct {
 	sink.Plan
 	memory []string // those that make the table of what it remembers, or drop that of an ordered target
+	feed   []string // those that make its change feed, or add columns to it
 }
 
 const overwriteRemedy = "tailrace run --overwrite -- empties the table and "
@@ -154,7 +164,11 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 			ddl = append(ddl, "CREATE DATABASE IF NOT EXISTS "+quote(p.name.Schema)+" CHARACTER SET utf8mb4")
 		}
 		ddl = append(ddl, createSQL(p.name, t, want, s.server.collation))
-		return design{sink.Plan{DDL: ddl, Problems: p.problems, Remembered: there && !t.Sequenced}, memory}, nil
+		feed, err := w.feedOf(ctx, s, &p, t, want, nil)
+		if err != nil {
+			return design{}, err
+		}
+		return design{sink.Plan{DDL: ddl, Problems: p.problems, Remembered: there && !t.Sequenced}, memory, feed}, nil
 	}
 	before := len(p.problems)
 	out := design{Plan: sink.Plan{Exists: true, DDL: p.compare(t, r, want), Remembered: there && !t.Sequenced}, memory: memory}
@@ -171,6 +185,9 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 			return design{}, err
 		}
 		out.Rows = str(rows[0][0]) == "1"
+	}
+	if out.feed, err = w.feedOf(ctx, s, &p, t, want, r); err != nil {
+		return design{}, err
 	}
 	if out.Rows && t.Sequenced && book && !there {
 		p.block(overwriteRemedy+"fills it again", "table %s holds rows, and nothing is remembered of the events that they come from", p.name)

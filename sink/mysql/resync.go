@@ -101,19 +101,23 @@ func (sh *shape) differs(want func(*column) bool) string {
 		if c.generated || !want(c) {
 			continue
 		}
-		expr := func(alias string) string { return alias + c.name }
-		switch c.typ.store {
-		case asChars:
-			expr = func(alias string) string { return "CAST(" + alias + c.name + " AS BINARY)" }
-		case asFloat, asDouble:
-			parts = append(parts, fmt.Sprintf("NOT CAST(t.%s AS CHAR) <=> CAST(s.%[1]s AS CHAR)", c.name))
-		}
-		parts = append(parts, "NOT "+expr("t.")+" <=> "+expr("s."))
+		parts = append(parts, c.differs("t."+c.name, "s."+c.name))
 	}
 	if len(parts) == 0 {
 		return "FALSE"
 	}
 	return "(" + strings.Join(parts, " OR ") + ")"
+}
+
+// differs is the condition that two values of the column differ in what is stored.
+func (c *column) differs(a, b string) string {
+	switch c.typ.store {
+	case asChars:
+		return fmt.Sprintf("NOT CAST(%s AS BINARY) <=> CAST(%s AS BINARY)", a, b)
+	case asFloat, asDouble:
+		return fmt.Sprintf("NOT CAST(%s AS CHAR) <=> CAST(%s AS CHAR) OR NOT %[1]s <=> %[2]s", a, b)
+	}
+	return fmt.Sprintf("NOT %s <=> %s", a, b)
 }
 
 // targetRows and stageRows are the rows t of the target and s of the stage, with notes
@@ -185,11 +189,14 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 	}
 	err = within(ctx, s, func() (err error) {
 		a := &applier{w: w, s: s}
-		if t.Kind == scd.Type2 {
-			done, err = a.replaceVersions(ctx, sh, notes, r.At.UnixMicro(), r.Part)
-		} else {
-			done, err = a.replaceRows(ctx, sh, notes, r.Part)
-		}
+		err = sh.fedBy(ctx, s, r.Done.Since, func() (err error) {
+			if t.Kind == scd.Type2 {
+				done, err = a.replaceVersions(ctx, sh, notes, r.At.UnixMicro(), r.Part)
+			} else {
+				done, err = a.replaceRows(ctx, sh, notes, r.Part)
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 
+	"tailrace/internal/change"
 	"tailrace/scd"
 	"tailrace/scd/sequenced"
 	"tailrace/sink"
@@ -118,6 +119,19 @@ func (w *Writer) reset(ctx context.Context, s *session, epoch int64, t *scd.Targ
 		misfit = slices.ContainsFunc(d.Problems[:len(d.Problems)-1], func(f sink.Finding) bool { return f.Blocks && f.Reset })
 	}
 	var statements []string
+	if t.ChangeFeed && r != nil && !misfit {
+		feed, err := about(ctx, s, relationSQL, change.Name{Schema: "_tailrace", Table: w.feedName(t)})
+		if err != nil {
+			return err
+		}
+		if len(feed) > 0 {
+			sh, err := w.shapeOf(ctx, s, t)
+			if err != nil {
+				return err
+			}
+			statements = append(statements, sh.newSQL(sink.FeedDelete, "", change.Position{}))
+		}
+	}
 	if r != nil {
 		statements = append(statements, "DELETE FROM "+qualifiedName(name))
 	}
@@ -141,6 +155,9 @@ func (w *Writer) reset(ctx context.Context, s *session, epoch int64, t *scd.Targ
 	}
 	return w.heldFence(ctx, epoch, func() error {
 		drop := append(dropRecordsSQL(w.cfg.Pipeline, name), "DROP TABLE "+qualifiedName(name))
+		if t.ChangeFeed { // its columns are the table's
+			drop = append(drop, "DROP TABLE IF EXISTS "+feedTable(w.feedName(t)))
+		}
 		for _, sql := range drop {
 			if _, err := s.exec(ctx, sql); err != nil {
 				return err

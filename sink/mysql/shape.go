@@ -22,6 +22,7 @@ type shape struct {
 	uniques []string // unique indexes beside the key's
 	start   column   // type 2: the start, and the end, which has its type
 	end     column
+	feed    *feed  // nil: it has no change feed
 	records string // quoted name of the table of what a sequenced target remembers
 	record  string // name of the record of an open source transaction; "" without one
 	session string // collation of constants
@@ -215,6 +216,9 @@ func (w *Writer) shapeAt(ctx context.Context, s *session, t *scd.Target, name ch
 		further -= 2
 	}
 	sh.exact = further == 0
+	if t.ChangeFeed {
+		sh.feed = &feed{table: feedTable(w.feedName(t))}
+	}
 	if t.Sequenced {
 		sh.records = w.records(t)
 	}

@@ -225,6 +225,11 @@ func (a *applier) fetch(ctx context.Context, sh *shape, n int, key func(i int) (
 // byKeys runs a statement between whose head and tail a list of keys comes. Without fn it
 // gives no rows.
 func (a *applier) byKeys(ctx context.Context, sh *shape, doing, head, tail string, n int, key func(i int) (scd.Key, error), fn func(i int, row []sqldriver.Value) error) error {
+	return a.byIDs(ctx, sh, doing, head, tail, n, key, nil, fn)
+}
+
+// byIDs is byKeys for a list of versions, if start is not nil.
+func (a *applier) byIDs(ctx context.Context, sh *shape, doing, head, tail string, n int, key func(i int) (scd.Key, error), start func(i int) change.Value, fn func(i int, row []sqldriver.Value) error) error {
 	e := &encoder{sh: sh}
 	var sql []byte
 	for from := 0; from < n; from += fetchKeys {
@@ -236,6 +241,18 @@ func (a *applier) byKeys(ctx context.Context, sh *shape, doing, head, tail strin
 			}
 			if sql, err = e.appendKey(sql, i, i == from, k); err != nil {
 				return err
+			}
+			if start == nil {
+				continue
+			}
+			if sql, err = e.constant(append(sql, ", "...), &sh.start, start(i)); err != nil {
+				return err
+			}
+			if sh.start.typ.store == asChars && sh.start.collation != sh.session {
+				sql = append(append(sql, " COLLATE "...), sh.start.collation...)
+			}
+			if i == from {
+				sql = append(sql, " AS ks"...)
 			}
 		}
 		sql = append(sql, tail...)

@@ -48,6 +48,8 @@ type applier struct {
 
 	known    map[change.Name]*knowledge
 	shuffled bool     // the last lookups of a history were mostly of events that come late
+	fed      []*shape // targets with a change feed that the open source transaction has changed
+	notes    int      // tables of notes made so far
 	recorded []*shape // type 2 targets with a record of what the open source transaction has changed
 
 	batch  pgconn.Batch
@@ -125,7 +127,7 @@ func (w *Writer) Apply(ctx context.Context, b *sink.Batch) error {
 
 func (a *applier) close(ctx context.Context) {
 	a.s.close(ctx)
-	a.s, a.open, a.shapes, a.staged, a.recorded, a.known = nil, false, nil, nil, nil, nil
+	a.s, a.open, a.shapes, a.staged, a.recorded, a.known, a.fed = nil, false, nil, nil, nil, nil, nil
 	a.reset()
 }
 
@@ -178,6 +180,9 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 	if b.More {
 		return a.flush(ctx)
 	}
+	if err := a.feedChanges(ctx, b); err != nil {
+		return err
+	}
 	fault.KillPoint("rows written")
 	if slices.ContainsFunc(a.jobs, func(j job) bool { return j.rows >= 0 }) {
 		if err := a.flush(ctx); err != nil { // a count is known after its statement: it must not be after COMMIT
@@ -200,12 +205,22 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 
 // target carries out one target's part of a batch on the long road.
 func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, pieces bool) error {
+	if sh.feed != nil {
+		if err := a.note(ctx, sh, t); err != nil {
+			return err
+		}
+	}
 	if t.Hidden != nil {
 		if err := a.work(ctx, sh, form(t.Binary), t.Hidden); err != nil {
 			return err
 		}
 	}
 	for r := range t.Rounds {
+		if sh.feed != nil && sh.target.AppendOnly {
+			if err := a.noteAppended(ctx, sh, form(t.Binary), &t.Rounds[r]); err != nil {
+				return err
+			}
+		}
 		if err := a.round(ctx, sh, t.Binary, &t.Rounds[r], pieces); err != nil {
 			return err
 		}
@@ -237,6 +252,9 @@ func (a *applier) shape(ctx context.Context, t *scd.Target) (*shape, error) {
 	if old != nil && old.record != "" {
 		return nil, fault.Refuse("tailrace resync for that table", "%s changed its columns inside a transaction that comes in pieces: its history cannot be composed", old.label())
 	}
+	if old != nil && old.feed != nil && old.feed.open {
+		return nil, sink.FeedChanged(t)
+	}
 	sh, err := a.w.shapeOf(ctx, a.s, t)
 	if err != nil {
 		return nil, err
@@ -249,19 +267,25 @@ func (a *applier) shape(ctx context.Context, t *scd.Target) (*shape, error) {
 			return nil, err
 		}
 	}
+	if old != nil && old.feed != nil && old.feed.notes != "" {
+		if err := a.do(ctx, old, "drop the notes of", "DROP TABLE "+old.feed.notes); err != nil {
+			return nil, err
+		}
+	}
 	a.shapes[t.Name] = sh
 	return sh, nil
 }
 
 // short reports whether a batch can take the short road. What a sequenced target
-// remembers cannot: what must be there is counted before the commit.
+// remembers cannot: what must be there is counted before the commit. Nor can what goes
+// into a change feed.
 func short(b *sink.Batch, shapes []*shape) bool {
 	if len(b.Files)+len(b.Aside)+len(b.Violations)+len(b.Resolved) > 0 {
 		return false
 	}
 	rows, bytes := 0, 0
 	for i := range b.Targets {
-		if b.Targets[i].Target.Sequenced {
+		if b.Targets[i].Target.Sequenced || b.Targets[i].Target.ChangeFeed {
 			return false
 		}
 		for r := range b.Targets[i].Rounds {

@@ -267,3 +267,24 @@ func BenchmarkStepOfAnOldKey(b *testing.B) {
 		return scd.Round{Steps: []scd.Step{{Key: wideKey(7), N: 1, Lo: 2_000_000_000_000_000 + int64(i), Row: wideRow(7, int64(i+1))}}}
 	})
 }
+
+// BenchmarkUpsertFed is BenchmarkUpsert on a target with a change feed.
+func BenchmarkUpsertFed(b *testing.B) {
+	for _, size := range []int{1, 100, 10_000} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			h := openBench(b, scd.Type1)
+			t := *h.t
+			t.ChangeFeed = true
+			h.t = &t
+			if err := h.w.Create(b.Context(), h.t); err != nil {
+				b.Fatal(err)
+			}
+			h.run(size, func(i int) (r scd.Round) {
+				for _, k := range h.keys(size, i) {
+					r.Upserts = append(r.Upserts, wideRow(k, int64(i+1)))
+				}
+				return r
+			})
+		})
+	}
+}

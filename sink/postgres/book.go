@@ -14,7 +14,8 @@ import (
 
 // The bookkeeping: schema _tailrace, one row of marks and at most one of owners
 // for each pipeline, one of tables for each of its targets, one of flows for each flow
-// into a target with a user's sequence; made lists the targets that we created.
+// into a target with a user's sequence; made lists the targets that we created, feeds the
+// tables of change feeds.
 // sequenced names, of each target with a user's sequence, the table of its records, and
 // holds its head; counts are what was counted of its events, a row from the first such
 // event on; files are those that were taken (modified in ns since the Unix epoch),
@@ -76,6 +77,12 @@ CREATE TABLE IF NOT EXISTS _tailrace.made (
   target_schema text NOT NULL,
   target_table text NOT NULL,
   PRIMARY KEY (target_schema, target_table)
+);
+CREATE TABLE IF NOT EXISTS _tailrace.feeds (
+  pipeline text NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  feed text NOT NULL PRIMARY KEY
 );
 CREATE TABLE IF NOT EXISTS _tailrace.sequenced (
   pipeline text NOT NULL,
@@ -163,7 +170,7 @@ CREATE TABLE IF NOT EXISTS _tailrace.requests (
 );`
 
 // bookTables are the tables that are there once, with a column pipeline in each.
-var bookTables = []string{"marks", "owners", "tables", "flows", "made", "sequenced", "counts", "files", "quarantine", "violations", "pauses", "gaps", "requests"}
+var bookTables = []string{"marks", "owners", "tables", "flows", "made", "feeds", "sequenced", "counts", "files", "quarantine", "violations", "pauses", "gaps", "requests"}
 
 const (
 	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not
@@ -437,6 +444,15 @@ func (w *Writer) teardown(ctx context.Context, s *session) error {
 		}
 		for _, r := range rows {
 			sql += fmt.Sprintf("DROP TABLE IF EXISTS %s;", recordsTable(str(r[0])))
+		}
+	}
+	if slices.Contains(there, "feeds") {
+		rows, err := s.query(ctx, "SELECT feed FROM _tailrace.feeds WHERE pipeline = $1", w.cfg.Pipeline)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			sql += fmt.Sprintf("DROP TABLE IF EXISTS %s;", feedTable(str(r[0])))
 		}
 	}
 	if slices.Contains(there, "made") {

@@ -45,13 +45,19 @@ func (w *Writer) load(ctx context.Context, s *session, sh *shape, epoch int64, i
 	if err := s.exec(ctx, "BEGIN"); err != nil {
 		return 0, "load", err
 	}
-	if empty {
-		if err := w.clear(ctx, s, sh); err != nil {
-			return 0, "empty", err
+	doing = "load"
+	err = sh.fedBy(ctx, s, done.Since, func() error {
+		if empty {
+			if err := w.clear(ctx, s, sh); err != nil {
+				doing = "empty"
+				return err
+			}
 		}
-	}
-	if rows, err = w.copyIn(ctx, s, sh, in); err != nil {
-		return 0, "load", err
+		rows, err = w.copyIn(ctx, s, sh, in)
+		return err
+	})
+	if err != nil {
+		return 0, doing, err
 	}
 	if err := sh.ensureKey(ctx, s, w); err != nil {
 		return 0, "add the primary key to", err

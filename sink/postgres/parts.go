@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"tailrace/checkpoint"
@@ -157,6 +158,13 @@ func (w *Writer) endParts(ctx context.Context, s *session, sh *shape, epoch int6
 		}
 		if step.first != "" && len(sh.keys) > 0 {
 			if err := s.exec(ctx, addKeySQL(name, sh.target)); err != nil {
+				return err
+			}
+		}
+		if step.first != "" && sh.feed != nil {
+			arrived := *sh
+			arrived.name = qualifiedName(name)
+			if err := s.conn.ExecParams(ctx, arrived.feedNewSQL(""), feedParams(done.Since, time.Time{}), nil, nil, nil).Read().Err; err != nil {
 				return err
 			}
 		}

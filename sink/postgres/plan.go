@@ -35,7 +35,7 @@ func (w *Writer) Plan(ctx context.Context, t *scd.Target) (sink.Plan, error) {
 	}
 	d, err := w.plan(ctx, s, t)
 	w.giveBack(ctx, s, err == nil)
-	d.DDL = slices.Concat(d.DDL, d.memory, d.later)
+	d.DDL = slices.Concat(d.DDL, d.memory, d.feed, d.later)
 	return d.Plan, err
 }
 
@@ -71,6 +71,9 @@ func (w *Writer) create(ctx context.Context, s *session, t *scd.Target) error {
 	sql = append(sql, d.memory...)
 	if len(d.memory) > 0 && t.Sequenced {
 		sql = append(sql, fmt.Sprintf(sequencedRowSQL, literal(w.cfg.Pipeline), literal(name.Schema), literal(name.Table), literal(recordsName(w.cfg.Pipeline, name))))
+	}
+	if len(d.feed) > 0 {
+		sql = append(append(sql, d.feed...), fmt.Sprintf(feedRowSQL, literal(w.cfg.Pipeline), literal(name.Schema), literal(name.Table), literal(w.feedName(t))))
 	}
 	if len(sql) == 0 {
 		return nil
@@ -113,6 +116,7 @@ func (r *relation) history() bool {
 type design struct {
 	sink.Plan
 	memory []string // those that make the table of what it remembers, or drop that of an ordered target
+	feed   []string // those that make its change feed, or add columns to it
 	later  []string // those that a load runs later
 }
 
@@ -170,7 +174,13 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 		if !t.AppendOnly {
 			later = append(later, addKeySQL(p.name, t)+" -- when the copy has been loaded")
 		}
-		return design{sink.Plan{DDL: ddl, Problems: p.problems, Remembered: there && !t.Sequenced}, memory, later}, nil
+		var feed []string
+		if t.ChangeFeed {
+			if feed, err = w.planFeed(ctx, s, &p, t, columnTypes(t, types)); err != nil {
+				return fail(err)
+			}
+		}
+		return design{sink.Plan{DDL: ddl, Problems: p.problems, Remembered: there && !t.Sequenced}, memory, feed, later}, nil
 	}
 	before := len(p.problems)
 	out := design{Plan: sink.Plan{Exists: true, DDL: p.compare(t, r, types), Remembered: there && !t.Sequenced}, memory: memory}
@@ -187,6 +197,17 @@ func (w *Writer) plan(ctx context.Context, s *session, t *scd.Target) (design, e
 			return fail(err)
 		}
 		out.Rows = str(rows[0][0]) == "t"
+	}
+	if t.ChangeFeed {
+		as := columnTypes(t, types)
+		for c := range as {
+			if a, ok := r.columns[c]; ok {
+				as[c] = a.typ
+			}
+		}
+		if out.feed, err = w.planFeed(ctx, s, &p, t, as); err != nil {
+			return fail(err)
+		}
 	}
 	if out.Rows && t.Sequenced && !there {
 		p.block("tailrace run --overwrite -- empties the table and fills it again", "table %s holds rows, and nothing is remembered of the events that they come from", p.name)
@@ -281,6 +302,18 @@ func (p *planner) compare(t *scd.Target, r *relation, types []destinationType) [
 		}
 	}
 	return ddl
+}
+
+// columnTypes are the types of a target's columns as Create makes them, by name.
+func columnTypes(t *scd.Target, types []destinationType) map[string]string {
+	as := map[string]string{}
+	for i := range t.Columns {
+		as[t.Columns[i].Name] = types[i].name
+	}
+	if t.Kind == scd.Type2 {
+		as[scd.StartColumn], as[scd.EndColumn] = types[len(t.Columns)].name, types[len(t.Columns)].name
+	}
+	return as
 }
 
 // destinationType is the type that a column is to have.

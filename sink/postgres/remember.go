@@ -280,9 +280,13 @@ func (w *Writer) reset(ctx context.Context, s *session, epoch int64, t *scd.Targ
 	}
 	misfit := slices.ContainsFunc(d.Problems, func(f sink.Finding) bool { return f.Blocks && f.Reset })
 	sql := "SET LOCAL synchronous_commit = local;"
-	switch drop := misfit && r != nil && r.ours; {
+	drop := misfit && r != nil && r.ours
+	switch {
 	case drop:
 		sql += "DROP TABLE " + qualifiedName(name) + ";"
+		if t.ChangeFeed { // its columns are the table's
+			sql += "DROP TABLE IF EXISTS " + feedTable(w.feedName(t)) + ";"
+		}
 		if there {
 			sql += "DROP TABLE " + w.records(t) + ";"
 		}
@@ -299,6 +303,11 @@ func (w *Writer) reset(ctx context.Context, s *session, epoch int64, t *scd.Targ
 	}
 	if err := w.fence(ctx, s, epoch); err != nil {
 		return err
+	}
+	if t.ChangeFeed && !drop && r != nil {
+		if err := w.feedEmptied(ctx, s, t); err != nil {
+			return err
+		}
 	}
 	if err := s.exec(ctx, sql); err != nil {
 		return err

@@ -128,22 +128,12 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	if sh.target.Kind == scd.Type2 {
 		steps = sh.replaceVersionsSQL(stage, notes, literal(string(appendInstant(nil, r.At.UnixMicro()))), part)
 	}
-	for _, step := range steps {
-		result := s.conn.ExecParams(ctx, step.sql, nil, nil, nil, nil).Read()
-		if result.Err != nil {
-			return done, result.Err
-		}
-		n := result.CommandTag.RowsAffected()
-		if result.CommandTag.Select() {
-			count := string(result.Rows[0][0])
-			n = num(&count)
-		}
-		switch step.counts {
-		case countRemoved:
-			done.Removed += n
-		case countWritten:
-			done.Written += n
-		}
+	err = sh.fedBy(ctx, s, r.Done.Since, func() error {
+		done, err = replaceBy(ctx, s, steps)
+		return err
+	})
+	if err != nil {
+		return done, err
 	}
 	if err = w.fence(ctx, s, epoch); err != nil { // it locks the mark's row: at last, because batches may run beside this
 		return done, err
@@ -165,6 +155,28 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	}
 	fault.KillPoint("target replaced")
 	return done, s.exec(ctx, "COMMIT")
+}
+
+// replaceBy carries out steps that make a target equal to its stage.
+func replaceBy(ctx context.Context, s *session, steps []replaceStep) (done sink.Replaced, err error) {
+	for _, step := range steps {
+		result := s.conn.ExecParams(ctx, step.sql, nil, nil, nil, nil).Read()
+		if result.Err != nil {
+			return done, result.Err
+		}
+		n := result.CommandTag.RowsAffected()
+		if result.CommandTag.Select() {
+			count := string(result.Rows[0][0])
+			n = num(&count)
+		}
+		switch step.counts {
+		case countRemoved:
+			done.Removed += n
+		case countWritten:
+			done.Written += n
+		}
+	}
+	return done, nil
 }
 
 // stageGone fills goneTable.

@@ -24,6 +24,7 @@ type shape struct {
 	restored       bool     // in this batch: see sink.TargetRounds.Restored
 	record         string   // name of the record of an open source transaction; "" without one
 	start          column   // type 2: the start, and the end, which has its type
+	feed           *feed    // nil: it has no change feed
 	records        string   // quoted name of the table of what a sequenced target remembers
 	texts          [statementsMax]string
 }
@@ -225,6 +226,9 @@ func (w *Writer) shapeAt(ctx context.Context, s *session, t *scd.Target, name ch
 	}
 	if t.Sequenced {
 		sh.records = w.records(t)
+	}
+	if t.ChangeFeed {
+		sh.feed = &feed{table: feedTable(w.feedName(t))}
 	}
 	key := r.keyIndex(t)
 	sh.keyed = key != nil

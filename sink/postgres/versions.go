@@ -65,12 +65,20 @@ func (a *applier) named(ctx context.Context, sh *shape, f form, sql, doing strin
 
 // namedEach is named for keys that cannot travel as arrays.
 func (a *applier) namedEach(ctx context.Context, sh *shape, f form, sql, doing string, ids []scd.VersionID, end func(i int) change.Value) error {
+	return a.eachID(ctx, sh, f, sql, job{doing: doing, sh: sh, rows: 1}, ids, end)
+}
+
+// eachID pushes a statement for each key, with its start where the shape has versions by
+// it, and end.
+func (a *applier) eachID(ctx context.Context, sh *shape, f form, sql string, j job, ids []scd.VersionID, end func(i int) change.Value) error {
 	for i := range ids {
 		var err error
 		if a.keyValues, err = ids[i].Key.Values(a.keyValues, len(sh.keys)); err != nil {
 			return torn(sh, err)
 		}
-		a.keyValues = append(a.keyValues, ids[i].Start)
+		if sh.byVersion() {
+			a.keyValues = append(a.keyValues, ids[i].Start)
+		}
 		if end != nil {
 			a.keyValues = append(a.keyValues, end(i))
 		}
@@ -82,7 +90,7 @@ func (a *applier) namedEach(ctx context.Context, sh *shape, f form, sql, doing s
 			}
 			a.params = append(a.params, p)
 		}
-		if err := a.push(ctx, sql, a.params, f, job{doing: doing, sh: sh, rows: 1}); err != nil {
+		if err := a.push(ctx, sql, a.params, f, j); err != nil {
 			return err
 		}
 	}

@@ -131,6 +131,7 @@ func makeTarget(h Harness, name string, kind scd.Kind, columns ...string) target
 		Source: change.Name{Schema: "public", Table: name},
 		Kind:   kind,
 	}
+	_, t.ChangeFeed = h.(fed)
 	for _, spec := range columns {
 		f := strings.Fields(spec)
 		c := scd.Column{Name: f[0], Type: map[string]change.Type{"int4": typeInt4, "int8": typeInt8, "text": typeText}[f[1]]}
@@ -319,6 +320,15 @@ func sqlName(n change.Name) string { return quote(n.Schema) + "." + quote(n.Tabl
 // end with start and end, instants in microseconds.
 func (r *rig) contents(t target) []string {
 	r.t.Helper()
+	got := lines(r.h.Query(r.t, "SELECT "+strings.Join(r.columns(t), ", ")+" FROM "+sqlName(t.Name)))
+	if t.ChangeFeed {
+		r.replays(t, got)
+	}
+	return got
+}
+
+// columns is the expressions that contents reads.
+func (r *rig) columns(t target) []string {
 	var list []string
 	for _, c := range t.Columns {
 		list = append(list, quote(c.Name))
@@ -331,7 +341,7 @@ func (r *rig) contents(t target) []string {
 	case t.Kind == scd.Type2:
 		list = append(list, quote(scd.StartColumn), quote(scd.EndColumn))
 	}
-	return lines(r.h.Query(r.t, "SELECT "+strings.Join(list, ", ")+" FROM "+sqlName(t.Name)))
+	return list
 }
 
 // sequenceText is a start or end of several columns as their texts with slashes

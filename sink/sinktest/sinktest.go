@@ -107,6 +107,17 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 			}
 		})
 	}
+	// The same work on targets with a change feed, which is played back wherever their
+	// rows are looked at.
+	t.Run("with a change feed", func(t *testing.T) {
+		for _, group := range [][]test{feedTests, pieceTests, modelTests, resyncTests, sequencedTests, historyTests} {
+			for _, test := range group {
+				if test.needs == nil || test.needs(has) {
+					t.Run(test.name, func(t *testing.T) { test.run(t, fed{open(t)}) })
+				}
+			}
+		}
+	})
 }
 
 // test is one sentence of the contract.

@@ -13,7 +13,7 @@ import (
 )
 
 // ours is the schema of bookkeeping, never followed (a destination may lie in the
-// source's database).
+// source's database) but for change feeds of targets.
 const ours = "_tailrace"
 
 // table is what the catalogue says of one relation that could be followed.
@@ -97,7 +97,7 @@ func (s *Source) readTables(ctx context.Context, conn *pgx.Conn, only []uint32) 
 }
 
 func readRelations(ctx context.Context, conn *pgx.Conn, only []uint32) ([]*table, error) {
-	condition := `NOT c.relispartition AND c.relpersistence <> 't' AND n.nspname <> $1
+	condition := `NOT c.relispartition AND c.relpersistence <> 't' AND (n.nspname <> $1 OR c.relname LIKE 'changes\_%')
   AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'`
 	args := []any{ours}
 	if only != nil {
