@@ -106,7 +106,7 @@ func aboutTarget(ctx context.Context, memory sink.Memory, t *scd.Target) (have s
 
 func (c *channel) refuse(have, want string) error {
 	if before, _, history := strings.Cut(have, ", tracked "); history && strings.HasPrefix(want, before+", tracked ") {
-		return fault.Refuse(fmt.Sprintf("put the definition back; or decide the history anew: `tailrace refresh --flow %s --rebuild-history`", flowName(c.flows[0].Spec, c.target)),
+		return fault.Refuse(fmt.Sprintf("put the definition back; decide the history anew: `tailrace refresh --flow %q --rebuild-history`; or build it anew of its source: `tailrace run --overwrite`", flowName(c.flows[0].Spec, c.target)),
 			"flow %s: history %s was built as %q; the flow says %q now", flowName(c.flows[0].Spec, c.target), c.target.Name, have, want)
 	}
 	return fault.Refuse("put the definition back; or build the target anew with `tailrace run --overwrite`",
