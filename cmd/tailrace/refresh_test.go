@@ -52,7 +52,7 @@ func TestAFlowIsRefreshed(t *testing.T) {
 // What filled a target and is gone keeps it from being made anew.
 func TestAFullRefreshIsRefusedWhereItsFilesAreGone(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newFeedRig(t, server, kind, `relations:
   seed: {path: "seed/*.jsonl", format: jsonl, columns: {k: bigint, v: string, n: bigint}}
   live: {path: "live/*.jsonl", format: jsonl, columns: {k: bigint, v: string, n: bigint}}
@@ -79,7 +79,7 @@ flows:
 // A history whose tracked columns were changed is decided anew from its events.
 func TestAHistoryIsRebuiltAfterItsTrackedColumnsChanged(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, `create table feed (k int, a text, b text, n bigint);
 			insert into feed select g, 'a', 'b'||v, v from generate_series(1,300) g, generate_series(1,4) v`,
 			`flows:

@@ -15,7 +15,7 @@ import (
 // come, change and go at its version; of a target with a history and of one without.
 func TestATableIsTakenAsSnapshots(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, `create table city (id int primary key, name text, note text);
 			insert into city values (1,'Oaxaca',null),(2,'Monterrey','m'),(3,'Tijuana',null)`,
 			`flows:
@@ -56,7 +56,7 @@ func TestATableIsTakenAsSnapshots(t *testing.T) {
 // came back above it.
 func TestSnapshotsAndAFeedFillOneTarget(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, `create table feed (k int, v text, op text, n bigint);
 			create table whole (k int, v text); create table at_version (n bigint);
 			insert into feed values (1,'a1','u',100),(2,'b1','u',110),(9,'z','u',120)`,
@@ -173,7 +173,7 @@ func TestASnapshotIsAppliedWholeOrNotAtAll(t *testing.T) {
 // late is left alone, and bad ones change nothing.
 func TestSnapshotFilesAreTakenInTheOrderOfTheirVersions(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overOneKind(t, func(t *testing.T, kind string) {
 		r := newFeedRig(t, server, kind, `flows:
   - {target: past, stored_as_scd_type: 2, keys: [id], snapshot: {path: 'in/s_(?P<version>[0-9]+)\.csv', format: csv, max_delete_share: 1}}
   - {target: now, keys: [id], snapshot: {path: 'in/s_(?P<version>[0-9]+)\.csv', format: csv}}

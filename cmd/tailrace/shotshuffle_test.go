@@ -20,7 +20,7 @@ import (
 func TestSnapshotSequencesGiveWhatTheRulesSay(t *testing.T) {
 	const histories, last = 300, 20
 	server := dbtest.Postgres(t)
-	overKinds(t, func(t *testing.T, kind string) {
+	overAllKinds(t, func(t *testing.T, kind string) {
 		rnd := seeded(t)
 		r := newRig(t, server, kind, `create table feed (k text, op text, v int, w int, n bigint); create table whole (k text, v int, w int); create table at_version (n bigint)`,
 			`batch: {max_rows: 200}

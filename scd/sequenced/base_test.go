@@ -58,7 +58,7 @@ func (m *memory) compare(l *sequenced.Lane, s shot) (differ int, err error) {
 // they arrive among each other: each snapshot as a truncate at its version and an upsert
 // there of each of its rows.
 func TestSnapshotsMergeWithFeedsInAnyOrder(t *testing.T) {
-	start, n := rand.Uint64(), 60_000
+	start, n := rand.Uint64(), 50_000
 	if *seed != 0 {
 		start, n = *seed, 1
 	} else if testing.Short() {

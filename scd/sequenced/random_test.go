@@ -17,7 +17,7 @@ import (
 
 var (
 	seed      = flag.Uint64("seed", 0, "replay one random history of this number")
-	histories = flag.Int("histories", 200_000, "how many random histories")
+	histories = flag.Int("histories", 60_000, "how many random histories")
 )
 
 func text(s string) change.Value { return change.Value{State: change.AsText, Data: []byte(s)} }

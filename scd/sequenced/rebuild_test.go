@@ -12,7 +12,7 @@ import (
 // A history that was built with one set of tracked columns and is rebuilt with another is
 // what it would have been with that from its beginning, and goes on from there.
 func TestARebuiltHistoryIsAsIfItHadAlwaysBeenTrackedSo(t *testing.T) {
-	start, n := rand.Uint64(), 20_000
+	start, n := rand.Uint64(), 8_000
 	if *seed != 0 {
 		start, n = *seed, 1
 	} else if testing.Short() {

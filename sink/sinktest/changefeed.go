@@ -14,6 +14,15 @@ import (
 // fed is a destination on which every target has a change feed.
 type fed struct{ Harness }
 
+// fewer is how often a random test does something: with a feed a third as often, because
+// every look at a target plays its feed back from the beginning.
+func fewer(h Harness, n int) int {
+	if _, feeds := h.(fed); feeds {
+		return n / 3
+	}
+	return n
+}
+
 // feedOf names a target's feed.
 func (r *rig) feedOf(t target) string {
 	usual := "" // what a name without a schema means is fixed where servers have schemas

@@ -28,7 +28,7 @@ var historyTests = []test{
 				}
 			}
 		}
-		const rounds = 17 // times the targets: 204 histories
+		rounds := fewer(h, 17) // times the targets: 204 histories
 		for n := range rounds {
 			for _, l := range lives {
 				if n > 0 {

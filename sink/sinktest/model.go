@@ -19,7 +19,7 @@ var modelTests = []test{
 		r := begin(t, h)
 		tt := r.create(makeTarget(h, "model1_"+f.String(), scd.Type1, "a text", "k int4 key", "b int8", "c text"))
 		m := &model1{t: tt, rows: map[string]cells{}}
-		for range 120 {
+		for range fewer(h, 120) {
 			n := 1 + rnd.IntN(3)
 			var rounds []round
 			for range n {
@@ -41,7 +41,7 @@ var modelTests = []test{
 		r := begin(t, h)
 		tt := r.create(makeTarget(h, "model2_"+f.String(), scd.Type2, "k int4 key", "a text", "b int8 untracked", "c text"))
 		m := &model2{versions: map[int][]version{}, clock: 1000}
-		for range 150 {
+		for range fewer(h, 150) {
 			if rnd.IntN(4) == 0 {
 				pieces := m.piecewise(rnd)
 				r.pieces(tt, f, pieces...)
