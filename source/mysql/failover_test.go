@@ -134,7 +134,7 @@ func TestFailoverGoesOnWhereTheMarkLies(t *testing.T) {
 		primary.exec("INSERT INTO t VALUES (4)")
 		h := primary.streamFrom(from, resume)
 		primary.want(h, "INSERT t new [2]", "INSERT t new [3]", "INSERT t new [4]")
-		primary.exec("INSERT INTO t VALUES (5)", "UPDATE t SET id = 6 WHERE id = 1")
+		primary.exec("UPDATE t SET id = 6 WHERE id = 1", "INSERT INTO t VALUES (5)") // the last is what is waited for
 		replica.receives("t", 5)
 		if err := primary.server.Kill9(); err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestFailoverGoesOnWhereTheMarkLies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		replica.want(g, "INSERT t new [5]", "UPDATE t old [1] new [6]", "INSERT t new [7]", "INSERT t new [50]")
+		replica.want(g, "UPDATE t old [1] new [6]", "INSERT t new [5]", "INSERT t new [7]", "INSERT t new [50]")
 		if r, err := parseResume(g.resume); err != nil || r.held != "" {
 			t.Errorf("all of the mark was passed, and it still holds %q back: %v", r.held, err)
 		}
