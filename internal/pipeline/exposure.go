@@ -65,10 +65,10 @@ func (x *exposure) add(shaper *sequenced.Shaper, row change.Row) error {
 	if !ok {
 		return fault.Refuse("leave such rows out of the snapshot, or choose other keys", "flow %s: a key column is NULL in row %d of the snapshot", x.b.name(), x.rows+1)
 	}
-	key, form, err := x.form.of(out, len(x.b.Target.Columns))
-	if err != nil {
+	if err := x.form.read(out, len(x.b.Target.Columns)); err != nil {
 		return fault.Corrupted("snapshot of %s: %v", x.b.Target.Source, err)
 	}
+	key, form := x.form.forms()
 	x.rows++
 	return x.diff.Snapshot(key, form, out)
 }
@@ -259,11 +259,14 @@ type forms struct {
 	buf    []byte
 }
 
-// of returns the forms of the key and of the whole row, valid until the next call.
-func (f *forms) of(row change.Row, width int) (key, form []byte, err error) {
-	if f.values, err = row.Values(f.values, width); err != nil {
-		return nil, nil, err
-	}
+// read takes a row of so many values, of which the target's columns are the first.
+func (f *forms) read(row change.Row, width int) (err error) {
+	f.values, err = row.Values(f.values, width)
+	return err
+}
+
+// forms returns those of the key and of the whole row, valid until the next call.
+func (f *forms) forms() (key, form []byte) {
 	f.buf = f.buf[:0]
 	for i := range f.target.Columns {
 		if f.target.Columns[i].Key {
@@ -276,7 +279,7 @@ func (f *forms) of(row change.Row, width int) (key, form []byte, err error) {
 			f.buf = appendForm(f.buf, f.values[i], f.target.Columns[i].Type)
 		}
 	}
-	return f.buf[:n], f.buf, nil
+	return f.buf[:n], f.buf
 }
 
 // key returns the key of the row in values.

@@ -340,13 +340,13 @@ func (s *session) held(ctx context.Context, c *channel, x *exposure) error {
 		width += 2
 	}
 	err := c.memory.Rows(ctx, c.target, func(row change.Row) error {
-		key, form, err := x.form.of(row, width)
-		if err != nil {
+		if err := x.form.read(row, width); err != nil {
 			return fault.Corrupted("a row of the destination cannot be read: %v", err)
 		}
 		if width > n && x.form.values[n+1].State != change.Null {
 			return nil // ended
 		}
+		key, form := x.form.forms()
 		return x.diff.Held(key, form, x.form.key(c.target))
 	})
 	if err != nil {
@@ -410,7 +410,7 @@ func (s *session) writeShot(ctx context.Context, c *channel, x *exposure) (base 
 		return nil
 	}
 	err = x.diff.Each(func(row []byte) error {
-		if _, _, err := x.form.of(row, len(c.target.Columns)); err != nil {
+		if err := x.form.read(row, len(c.target.Columns)); err != nil {
 			return fault.Corrupted("a row of the snapshot cannot be read back: %v", err)
 		}
 		return add(x.form.key(c.target), row)
