@@ -249,9 +249,9 @@ flows:
 			t.Fatal(err)
 		}
 		r.once(t)
-		out := r.once(t) // nothing differs, whatever the types
-		contains(t, out, "target=", "new=0 changed=0 gone=0")
-		if strings.Contains(out, "changed=3") {
+		server.Exec(t, database, "CREATE TABLE other (x int)") // the log's position moves
+		out := r.once(t)                                       // nothing differs, whatever the types
+		if strings.Count(out, "new=0 changed=0 gone=0") != 2 {
 			t.Errorf("equal rows count as changed:\n%s", out)
 		}
 		server.Exec(t, database, "UPDATE item SET v = 9 WHERE k = 'A'", "DELETE FROM item WHERE k = 'c'", "INSERT INTO item VALUES ('d', 0, NULL, NULL, NULL, NULL)")
