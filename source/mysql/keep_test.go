@@ -33,9 +33,8 @@ func TestEarlierPlaceIsFollowedFromAgain(t *testing.T) {
 			"CREATE TABLE added (id int PRIMARY KEY)", "INSERT INTO added VALUES (1)",
 			"TRUNCATE TABLE added", "INSERT INTO added VALUES (2)")
 		first := r.streamFrom(point.end, point.resume)
-		later := first
 		r.exec("INSERT INTO t VALUES (6)")
-		later = r.streamFrom(later.end, later.resume)
+		later := r.streamFrom(first.end, first.resume)
 		r.want(later, "INSERT t new [6]")
 
 		// Back, in the same source and in one that was opened anew.
