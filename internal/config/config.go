@@ -36,6 +36,8 @@ type Config struct {
 	DrainMax    time.Duration `yaml:"drain_max"`
 	RetryMax    time.Duration `yaml:"retry_max"`
 	MaxLag      time.Duration `yaml:"max_lag"`
+	Trigger     Trigger       `yaml:"trigger"`
+	OnFailure   OnFailure     `yaml:"on_failure"`
 	LogLevel    string        `yaml:"log_level"`
 	LogFormat   string        `yaml:"log_format"`
 }
@@ -366,6 +368,9 @@ func (c *Config) Validate() error {
 		return bad("drain_max, retry_max and max_lag are positive durations such as 10s")
 	case c.LogFormat != "text" && c.LogFormat != "json":
 		return bad("log_format is text or json, not %q", c.LogFormat)
+	}
+	if err := c.validateTrigger(); err != nil {
+		return err
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
