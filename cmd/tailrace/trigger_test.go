@@ -138,6 +138,17 @@ func TestADaemonRunsWhenFilesArrive(t *testing.T) {
 		t.Errorf("status: %+v", st.Trigger)
 	}
 	p.stop(t)
+
+	// A stop while a run waits for a file to rest.
+	if err := os.WriteFile(filepath.Join(r.dir, "landing", "3.jsonl"), []byte(event(3, "c")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p = r.start(t, nil)
+	p.says(t, 20*time.Second, "run=3 why=start")
+	p.stop(t)
+	if runs := r.runs(t); runs[2] != "start stopped" {
+		t.Errorf("runs: %v", runs)
+	}
 }
 
 // A log: each run goes to the source's position of its beginning, and the requests of a
@@ -145,11 +156,11 @@ func TestADaemonRunsWhenFilesArrive(t *testing.T) {
 func TestADaemonThatRunsAtMomentsOfALog(t *testing.T) {
 	t.Parallel()
 	server := dbtest.Postgres(t)
-	r := newRig(t, server, "postgres", "create table a(id int primary key, v text); insert into a select i, 'v' from generate_series(1, 100) i", "trigger: {every: 1h}\n"+everything)
+	r := newRig(t, server, "postgres", "create table a(id int primary key, v text); insert into a select i, 'v' from generate_series(1, 100) i", "trigger: {every: 1h}\nflows: [{source: public.*}, {target: shot, name: shot, snapshot: {relation: a, version: counter, every: 1s}}]")
 	p := r.start(t, nil)
 	p.says(t, 30*time.Second, "run ended")
 	st := r.state(t)
-	if st.Trigger.Runs[0].Rows != 100 || st.Source.SlotActive || st.Trigger.Next == nil {
+	if st.Trigger.Runs[0].Rows != 200 || st.Source.SlotActive || st.Trigger.Next == nil {
 		t.Errorf("status: %+v", st.Trigger)
 	}
 	r.exec(t, "update a set v = 'w' where id = 1", "create table b(id int primary key)", "insert into b values (1)")
@@ -162,6 +173,15 @@ func TestADaemonThatRunsAtMomentsOfALog(t *testing.T) {
 	}
 	r.equalRows(t, "a", "select id, v from a")
 	r.equalRows(t, "b", "select id from b")
+	r.equalRows(t, "shot", "select id, v from a")
+	r.exec(t, "insert into a values (500, 'y')")
+	contains(t, r.must(t, "refresh", "--flow", "shot"), "shot")
+	r.equalRows(t, "shot", "select id, v from a")
+	r.must(t, "refresh", "--flow", "shot", "--full")
+	r.equalRows(t, "shot", "select id, v from a")
+	if n := len(r.held(t, "select 1 from a")); n != 100 {
+		t.Errorf("a refresh of another flow follows: %d rows", n)
+	}
 	r.exec(t, "delete from a where id = 2")
 	contains(t, r.must(t, "resync", "--table", "a"), "copied again")
 	r.same(t) // beside the resting daemon

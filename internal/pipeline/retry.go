@@ -116,7 +116,7 @@ func (o *outage) level() slog.Level {
 // fault that retrying does not mend. The error's kind decides the exit code.
 func Run(ctx context.Context, c Config, m Mode) error {
 	o := newOutage()
-	moments := c.moments(m)
+	moments := c.moments()
 	overwrite := m.Overwrite
 	filling := false
 	var toPark []*parking

@@ -79,7 +79,7 @@ type moments struct {
 }
 
 // moments begins the runs of this process; nil without a trigger.
-func (c *Config) moments(m Mode) *moments {
+func (c *Config) moments() *moments {
 	if c.Trigger == nil {
 		return nil
 	}
