@@ -98,10 +98,11 @@ func (n *notices) about(err error, r *sink.Run) notice {
 	return x
 }
 
-// end tells of the daemon's own end, if err is one, and waits for what is being told:
+// end tells of the daemon's own end, if err is one (and not that another process owns the
+// pipeline: that one is well), and waits for what is being told:
 // after an error until it is told, after a stop for noticesEnd.
 func (n *notices) end(ctx context.Context, err error, last *sink.Run) {
-	if err != nil {
+	if err != nil && !errors.Is(err, fault.ErrOwned) {
 		if last != nil && (last.Outcome != sink.RunFailed || last.Error != err.Error()) {
 			last = nil // it was no run that failed
 		}

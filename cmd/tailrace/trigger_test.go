@@ -139,6 +139,10 @@ func TestADaemonRunsWhenFilesArrive(t *testing.T) {
 	}
 	p.stop(t)
 
+	r.reconfigure(t, "landing/}\n", "'landing/['}\n")
+	r.refused(t, 2, []string{"trigger.file_arrival: ", "a [ without its ]"}, "status")
+	r.reconfigure(t, "'landing/['}\n", "landing/}\n")
+
 	// A stop while a run waits for a file to rest.
 	if err := os.WriteFile(filepath.Join(r.dir, "landing", "3.jsonl"), []byte(event(3, "c")+"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -118,16 +118,17 @@ func (s *session) awaitMoment(stop, work context.Context) error {
 	defer func() { s.rested = s.rested || time.Since(rested) >= steady }()
 	watch := time.NewTicker(watchEvery)
 	defer watch.Stop()
-	looks := time.NewTimer(time.Hour)
-	defer looks.Stop()
 	arrived := ""
+	var lookAt time.Time
 	for {
-		if arrived == "" && m.Arrivals != nil {
+		now := time.Now()
+		if arrived == "" && m.Arrivals != nil && !now.Before(lookAt) {
 			arrived = s.lookForFiles(work)
-			looks.Reset(m.Arrivals.Every())
+			took := time.Since(now)
+			now = now.Add(took)
+			lookAt = now.Add(max(m.Arrivals.Every(), lookShare*took))
 		}
 		p, _, changed := s.hold.look()
-		now := time.Now()
 		why, due := m.due(now, arrived)
 		switch {
 		case !p.IsZero():
@@ -137,20 +138,20 @@ func (s *session) awaitMoment(stop, work context.Context) error {
 		case due:
 			return s.beginRun(work, why, arrived)
 		}
-		wait := time.NewTimer(watchEvery)
+		until := watchEvery // so that a clock which is put right is noticed
 		if !m.next.IsZero() {
-			wait.Reset(min(watchEvery, m.next.Sub(now))) // a clock that is put right is noticed
+			until = min(until, m.next.Sub(now))
 		}
+		if m.Arrivals != nil {
+			until = min(until, lookAt.Sub(now))
+		}
+		wait := time.NewTimer(until)
 		select {
 		case <-changed:
 		case <-wait.C:
-		case <-looks.C:
 		case <-watch.C:
-			s.guard(work)
-			if state, err := s.src.State(work); err == nil { // else it is away, and the run says so
-				if err := s.retained(state, time.Now()); err != nil {
-					return err
-				}
+			if err := s.lookAtSource(work); err != nil {
+				return err
 			}
 		case <-stop.Done():
 			return nil
@@ -160,6 +161,24 @@ func (s *session) awaitMoment(stop, work context.Context) error {
 		wait.Stop()
 	}
 }
+
+// lookAtSource does what has to be done at a source while nothing is read. It may be away,
+// or silent: the next run says so, and a stop does not wait for it.
+func (s *session) lookAtSource(work context.Context) error {
+	ctx, cancel := context.WithTimeout(work, lookEvery)
+	defer cancel()
+	s.guard(ctx)
+	state, err := s.src.State(ctx)
+	if err != nil {
+		s.Log.Debug("the source cannot be looked at between two runs", "error", err.Error())
+		return nil
+	}
+	return s.retained(state, time.Now())
+}
+
+// lookShare bounds the part of the time that is spent on looking for files: the wait is at
+// least so many times what the last look took.
+const lookShare = 10
 
 // lookForFiles returns a file that has arrived. A folder that cannot be read is said
 // once and looked at again.
