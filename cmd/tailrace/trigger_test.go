@@ -70,6 +70,7 @@ func TestADaemonRunsEvery(t *testing.T) {
 	// A run that fails: the daemon goes on.
 	r.put(t, "landing/4.jsonl", "no JSON")
 	p.says(t, 20*time.Second, "run failed; the next moment tries again")
+	eventually(t, 20*time.Second, "it is written down, by the session after it", func() bool { return strings.Contains(strings.Join(r.runs(t), ","), "every failed") })
 	out := r.refused(t, 1, []string{"problem: run ", "4.jsonl", "remedy: "}, "status", "--check")
 	contains(t, out, "failed")
 	p.says(t, 20*time.Second, "the webhook of on_failure was told")
