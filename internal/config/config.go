@@ -30,6 +30,8 @@ type Config struct {
 	Batch       Batch         `yaml:"batch"`
 	Relations   Relations     `yaml:"relations"`
 	Flows       []Flow        `yaml:"flows"`
+	SQLFiles    Names         `yaml:"sql"`
+	SQLCatalogs Catalogs      `yaml:"sql_catalogs"`
 	Listen      string        `yaml:"listen"`
 	Pprof       bool          `yaml:"pprof"`
 	QueueBytes  Bytes         `yaml:"queue_bytes"`
@@ -38,6 +40,8 @@ type Config struct {
 	MaxLag      time.Duration `yaml:"max_lag"`
 	LogLevel    string        `yaml:"log_level"`
 	LogFormat   string        `yaml:"log_format"`
+
+	written *Written
 }
 
 // Source is where changes come from.
@@ -236,7 +240,7 @@ func (c *Config) ofFiles(f *Flow) bool {
 	return schema == "" && slices.ContainsFunc(c.Relations, func(r Relation) bool { return r.Name == table })
 }
 
-// Specs returns the flows' specifications.
+// Specs returns the flows' specifications: those of the file, then those in SQL.
 func (c *Config) Specs() []flow.Spec {
 	specs := make([]flow.Spec, len(c.Flows))
 	for i, f := range c.Flows {
@@ -275,6 +279,9 @@ func (c *Config) Specs() []flow.Spec {
 		if specs[i].HistoryStart == "" {
 			specs[i].HistoryStart = flow.HistoryStartSnapshot
 		}
+	}
+	if c.written != nil {
+		specs = append(specs, c.written.Plan.Flows...)
 	}
 	return specs
 }
@@ -324,7 +331,7 @@ func (c *Config) Validate() error {
 		return bad("source.zero_dates is error, null or text, not %q", c.Source.ZeroDates)
 	case c.Source.Kind == "files" && slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil && f.Snapshot.Path == "" }):
 		return bad("a snapshot by relation or query needs a database as source; with source.kind files it has a path")
-	case c.Source.Kind == "files" && len(c.Relations) == 0 && !slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil }):
+	case c.Source.Kind == "files" && len(c.Relations) == 0 && !slices.ContainsFunc(c.Specs(), func(s flow.Spec) bool { return s.Snapshot != nil }):
 		return bad("source.kind files needs `relations`: each a name with a path, such as `users_cdf: {path: \"feed/*.jsonl\", format: jsonl}`")
 	case !slices.Contains([]string{"duckdb", "postgres", "mysql"}, c.Destination.Kind):
 		return bad("destination.kind %q is not known; it is duckdb, postgres or mysql", c.Destination.Kind)
@@ -334,8 +341,8 @@ func (c *Config) Validate() error {
 		return bad("`destination.dsn` is missing: the path of the DuckDB file, such as shop.duckdb")
 	case c.Destination.DuckDB.SnapshotEvery != 0 && c.Destination.DuckDB.SnapshotEvery < time.Minute:
 		return bad("destination.duckdb.snapshot_every is at least 60s, or 0 for none")
-	case len(c.Flows) == 0:
-		return bad("`flows` is empty: add at least `- source: public.*`")
+	case len(c.Specs()) == 0:
+		return bad("`flows` is empty: add at least `- source: public.*`, or name files with `sql`")
 	case c.Hydrate.Mode != "copy" && c.Hydrate.Mode != "prepare" && c.Hydrate.Mode != "adopt":
 		return bad("hydrate.mode is copy, prepare or adopt, not %q", c.Hydrate.Mode)
 	case c.Hydrate.Mode != "copy" && c.Source.Kind == "files":
@@ -371,15 +378,10 @@ func (c *Config) Validate() error {
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return bad("log_level is debug, info, warn or error, not %q", c.LogLevel)
 	}
-	once := map[string]bool{}
 	for _, f := range c.Flows {
-		before, again := once[f.Source]
-		once[f.Source] = f.Once
 		switch {
 		case f.Snapshot != nil && f.Source != "":
 			return bad("flow %q: source and snapshot exclude each other: snapshot says what is read", f.Source)
-		case again && before != f.Once && c.ofFiles(&f):
-			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", f.Source)
 		case f.ChangeFeedRetention != nil && !f.ChangeFeed:
 			return bad("flow %q: change_feed_retention goes with change_feed: true", f.Source)
 		case f.SourceKind == "table" && c.ofFiles(&f):
@@ -394,10 +396,18 @@ func (c *Config) Validate() error {
 			return bad("flow %q: late_beyond_retention is apply or quarantine, not %q", f.Source, f.LateBeyondRetention)
 		}
 	}
+	once := map[string]bool{}
 	for _, s := range c.Specs() {
 		if err := s.Validate(); err != nil {
 			return err
 		}
+		if !s.Files {
+			continue
+		}
+		if before, again := once[s.Source]; again && before != s.Once {
+			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", s.Source)
+		}
+		once[s.Source] = s.Once
 	}
 	return nil
 }
@@ -459,6 +469,7 @@ func leaves(t reflect.Type, prefix string, fn func(path string)) {
 		f := t.Field(i)
 		p := prefix + f.Tag.Get("yaml")
 		switch {
+		case !f.IsExported():
 		case f.Type.Kind() == reflect.Struct:
 			leaves(f.Type, p+".", fn)
 		case f.Type.Kind() != reflect.Slice:

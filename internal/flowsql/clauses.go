@@ -328,8 +328,8 @@ type rendered struct {
 	token token
 }
 
-// render writes an expression as internal/expr reads it: there a backslash in a string is
-// itself, and a quote is doubled.
+// render writes an expression as internal/expr reads it, where a backslash in a string is
+// itself and a quote is doubled.
 func (t *Text) render() (string, []rendered) {
 	var b strings.Builder
 	places := make([]rendered, len(t.words))
@@ -338,9 +338,8 @@ func (t *Text) render() (string, []rendered) {
 			b.WriteByte(' ')
 		}
 		places[i] = rendered{b.Len(), w}
-		if w.kind == tokString && w.text[0]|0x20 != 'r' && strings.Contains(w.text, `\`) {
-			quote := w.text[:1]
-			b.WriteString(quote + strings.ReplaceAll(unquoteString(w.text), quote, quote+quote) + quote)
+		if w.kind == tokString && w.text[0]|0x20 != 'r' {
+			b.WriteString("'" + strings.ReplaceAll(unquoteString(w.text), "'", "''") + "'")
 			continue
 		}
 		b.WriteString(w.text)

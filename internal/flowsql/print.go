@@ -77,7 +77,7 @@ func onlyIf(yes bool, text string) string {
 func tableLines(t *CreateTable) []string {
 	lines := []string{"CREATE " + onlyIf(t.OrRefresh, "OR REFRESH ") + onlyIf(t.Private, "PRIVATE ") + "STREAMING TABLE " + onlyIf(t.IfNotExists, "IF NOT EXISTS ") + t.Name.String()}
 	lines = bodyLines(lines, t.Columns, t.Expectations, t.Constraints)
-	lines = append(lines, t.Options.lines()...)
+	lines = append(lines, t.Clauses.lines()...)
 	switch {
 	case t.Query != nil:
 		lines = append(lines, "AS "+t.Query.String())
@@ -96,7 +96,7 @@ func viewLines(v *CreateView) []string {
 	}
 	head += onlyIf(v.Private, "PRIVATE ") + onlyIf(v.Temporary, "TEMPORARY ") + onlyIf(v.Materialized, "MATERIALIZED ") + "VIEW " + onlyIf(v.IfNotExists, "IF NOT EXISTS ")
 	lines := bodyLines([]string{head + v.Name.String()}, v.Columns, v.Expectations, v.Constraints)
-	return append(append(lines, v.Options.lines()...), "AS "+v.Query.String())
+	return append(append(lines, v.Clauses.lines()...), "AS "+v.Query.String())
 }
 
 // bodyLines adds the body of a table to the last line.
@@ -132,7 +132,7 @@ func bodyLines(lines []string, columns []Column, expectations []Expectation, con
 	return append(lines, ")")
 }
 
-func (o *Options) lines() (lines []string) {
+func (o *Clauses) lines() (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	if o.Using != nil {
 		add("USING %s", o.Using.sql())

@@ -85,7 +85,7 @@ type CreateTable struct {
 	Columns                         []Column
 	Expectations                    []Expectation
 	Constraints                     []Constraint
-	Options                         Options
+	Clauses                         Clauses
 	Flow                            *Body  // FLOW ..., or
 	Query                           *Query // AS query
 }
@@ -120,8 +120,8 @@ type Constraint struct {
 	Text string
 }
 
-// Options are the clauses of a table, a view or a materialized view.
-type Options struct {
+// Clauses are those of a table, a view or a materialized view.
+type Clauses struct {
 	Using       *Name // DELTA
 	Partitioned []Name
 	Cluster     *Cluster
@@ -327,7 +327,7 @@ type CreateView struct {
 	Columns                          []Column
 	Expectations                     []Expectation
 	Constraints                      []Constraint
-	Options                          Options
+	Clauses                          Clauses
 	Query                            *Query
 }
 

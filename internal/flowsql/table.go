@@ -13,7 +13,7 @@ func (p *parser) table(start token, refresh, private bool) Statement {
 	if p.peek().is("(") {
 		t.Columns, t.Expectations, t.Constraints = p.body()
 	}
-	p.options(&t.Options)
+	p.options(&t.Clauses)
 	switch head := p.peek(); {
 	case p.accept("FLOW"):
 		t.Flow = p.inlineFlow(head)
@@ -33,7 +33,7 @@ func (p *parser) view(start token, v *CreateView) Statement {
 	if p.peek().is("(") {
 		v.Columns, v.Expectations, v.Constraints = p.body()
 	}
-	p.options(&v.Options)
+	p.options(&v.Clauses)
 	if !p.accept("AS") {
 		p.unknownOption("AS")
 	}
@@ -276,7 +276,7 @@ func (p *parser) unknownOption(more ...string) {
 }
 
 // options reads the clauses of a table, in any order, each once.
-func (p *parser) options(o *Options) {
+func (p *parser) options(o *Clauses) {
 	seen := map[string]bool{}
 	once := func(t token, clause string) {
 		if seen[clause] && p.problem == nil {

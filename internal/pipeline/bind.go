@@ -165,6 +165,7 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 		return refuse("correct the flow", "%s", rel.Problem)
 	}
 
+	spec = spec.Resolved(t)
 	keys := spec.Keys
 	if len(keys) == 0 {
 		keys = rel.PrimaryKey
