@@ -171,17 +171,28 @@ func (p *parser) unknownClause(names []string) {
 				best, least = n, d
 			}
 		}
-		if best != "" {
-			hint = "did you mean " + best + "?"
-		}
-		if t.word(statementWords...) && !t.word("APPLY") {
-			hint = "a statement ends with ;"
+		switch {
+		case t.word(statementWords...) && !t.word("APPLY"):
+			p.notEnded()
+			return
+		case best != "":
+			p.failAt(t, "did you mean "+best+"?", "there is no clause %s", t.text)
+			return
 		}
 	}
-	if t.is(",") {
+	switch {
+	case t.is(","):
 		hint = "clauses have no commas between; a list of columns goes on only with names"
+	case t.is(")"):
+		hint = "nothing was opened that it could close"
 	}
 	p.expectedHint(hint, "a clause ("+strings.Join(names, ", ")+")")
+}
+
+// notEnded fails where a statement begins inside of another.
+func (p *parser) notEnded() {
+	t := p.peek()
+	p.failAt(t, "a statement ends with ;", "%s begins a statement, and the one before is not ended", strings.ToUpper(t.text))
 }
 
 func (p *parser) snapshot() *Snapshot {
@@ -351,7 +362,8 @@ func (t *Text) render() (string, []rendered) {
 func (p *parser) inlineFlow(start token) *Body {
 	var b Body
 	switch {
-	case p.accept("AUTO", "CDC"), p.accept("APPLY", "CHANGES"):
+	case p.is("AUTO"), p.is("APPLY"):
+		p.needCDC()
 		once := p.peek()
 		b = p.cdcBody(start, p.accept("ONCE"))
 		if b.Once && b.CDC != nil && p.problem == nil {

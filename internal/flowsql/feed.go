@@ -56,6 +56,11 @@ func (c *compiler) entry(e *entry) {
 		if errors.As(err, &known) {
 			_, why, _ = strings.Cut(known.Op, `": `)
 		}
+		if cron := d.table.Clauses.Schedule; s.Snapshot != nil && cron != nil && strings.HasPrefix(why, "cron ") {
+			why, _, _ = strings.Cut(why, "; it has")
+			c.bad(d.file, cron.Span, "", "%s", why)
+			return
+		}
 		c.bad(e.file, e.span, "", "%s", why)
 		return
 	}

@@ -117,7 +117,11 @@ func (p *parser) closing(open token) {
 		p.fail(t.pos, t.end(), "close it with )", "expected ) for the parenthesis of line %d, column %d, found %s", line, column, t)
 		return
 	}
-	p.expectedHint("names in a list have commas between; a list ends with )", "a comma or )")
+	hint := "names in a list have commas between; a list ends with )"
+	if p.clauseStarts() || t.word("AS", "FLOW", "COMMENT", "STORED") {
+		hint = "a parenthesis is missing: close the list with )"
+	}
+	p.expectedHint(hint, "a comma or )")
 }
 
 func (p *parser) fail(from, to Pos, hint, format string, args ...any) {
@@ -139,7 +143,7 @@ func (p *parser) expectedHint(hint, what string) {
 	t := p.peek()
 	if hint == "" && t.kind == tokWord {
 		first, _, _ := strings.Cut(what, " ")
-		if first == strings.ToUpper(first) && nearest(t.text, []string{first}) != "" {
+		if first == strings.ToUpper(first) && !t.word(first) && nearest(t.text, []string{first}) != "" {
 			hint = "did you mean " + first + "?"
 		}
 	}
@@ -283,12 +287,11 @@ func (p *parser) statement() Statement {
 		p.unknownStatement()
 	}
 	if p.problem == nil && !p.done() {
-		t := p.peek()
-		hint := ""
-		if t.word(statementWords...) {
-			hint = "a statement ends with ;"
+		if p.peek().word(statementWords...) {
+			p.notEnded()
+			return nil
 		}
-		p.failAt(t, hint, "expected the end of the statement, found %s", t)
+		p.expected("the end of the statement")
 	}
 	return s
 }
@@ -404,7 +407,8 @@ func (p *parser) flow(start token) Statement {
 	}
 	p.need("AS")
 	switch {
-	case p.accept("AUTO", "CDC"), p.accept("APPLY", "CHANGES"):
+	case p.is("AUTO"), p.is("APPLY"):
+		p.needCDC()
 		once := p.accept("ONCE")
 		p.needInto()
 		f.Target = p.path("the name of the target")
@@ -423,6 +427,13 @@ func (p *parser) flow(start token) Statement {
 		p.expected("AUTO CDC INTO or INSERT INTO")
 	}
 	return f
+}
+
+// needCDC takes AUTO CDC, or its older spelling.
+func (p *parser) needCDC() {
+	if !p.accept("APPLY", "CHANGES") {
+		p.need("AUTO", "CDC")
+	}
 }
 
 func (p *parser) needInto() {

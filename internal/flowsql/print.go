@@ -300,11 +300,11 @@ func (s *Sequence) String() string {
 
 func (s *Source) String() string {
 	out := s.Relation.String()
-	if s.Query != nil {
-		out = "(" + out + ")"
-	}
-	if s.Stream {
+	switch {
+	case s.Stream:
 		return "STREAM(" + out + ")"
+	case s.Query != nil:
+		return "(" + out + ")"
 	}
 	return out
 }

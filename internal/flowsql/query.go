@@ -220,9 +220,13 @@ func (p *parser) source() Source {
 		p.next()
 		open := p.next()
 		s.Stream = true
-		s.Relation = p.relation()
+		if p.peek().word("SELECT", "WITH") {
+			s.Query = p.query()
+		} else {
+			s.Relation = p.relation()
+		}
 		p.closing(open)
-	case p.is("STREAM") && (next.kind == tokQuoted || next.kind == tokWord && !next.word(behindRelation...) && !isClauseWord(next)):
+	case p.is("STREAM") && (next.kind == tokQuoted || next.kind == tokString || next.kind == tokWord && !next.word(behindRelation...) && !isClauseWord(next)):
 		p.next()
 		s.Stream = true
 		s.Relation = p.relation()
@@ -292,7 +296,7 @@ func (p *parser) call(start token, name Path) *Call {
 var connecting = []string{"AND", "OR", "IN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "BETWEEN", "IS", "DIV", "ESCAPE", "COLLATE", "OVER"}
 
 // never are words that cannot be an operand: where one is due, something is missing.
-var never = []string{"FROM", "WHERE", "HAVING", "LIMIT", "UNION", "INTERSECT", "SELECT", "JOIN", "ON", "WHEN", "THEN", "ELSE", "END", "AND", "OR"}
+var never = []string{"FROM", "WHERE", "HAVING", "LIMIT", "UNION", "INTERSECT", "SELECT", "JOIN", "ON", "WHEN", "THEN", "ELSE", "END", "AND", "OR", "BY"}
 
 // expression reads an expression to where it ends: at a comma, a closing parenthesis, the
 // end of the statement, or a word that follows a complete operand and joins nothing.
@@ -317,8 +321,10 @@ func (p *parser) expression(what string) Text {
 		case w.kind == tokOp:
 			p.next()
 			complete = w.is("*") && !complete && before.is(".")
-		case w.kind == tokWord && complete && w.word("NOT") && p.ahead(1).word("IN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "BETWEEN"),
-			w.kind == tokWord && complete && w.word(connecting...):
+		case complete && w.word("NOT") && p.ahead(1).word("IN", "LIKE", "ILIKE", "RLIKE", "REGEXP", "BETWEEN"):
+			p.at += 2
+			complete = false
+		case complete && w.word(connecting...):
 			p.next()
 			complete = false
 		case complete && cases > 0 && w.word("WHEN", "THEN", "ELSE"):

@@ -57,7 +57,7 @@ func (c *compiler) call(f *File, call *Call) (out files, ok bool) {
 	case out.path == "":
 		c.bad(f, call.Span, "read_files('path', format => 'json')", "read_files has no path")
 	case strings.Contains(out.path, "://") && !strings.HasPrefix(out.path, "file:///"), strings.HasPrefix(out.path, "dbfs:"):
-		c.cannot(f, where, "give the path under which this machine sees the files", "a path of another store")
+		c.cannot(f, where, "give the path under which this machine sees the files", "read_files of another store")
 	}
 	out.path = strings.TrimPrefix(out.path, "file://")
 	if out.format == "" && len(c.problems) == before {
@@ -101,7 +101,7 @@ func (c *compiler) option(f *File, a *Arg, value string, out *files) {
 	case "format":
 		formats := map[string]string{"json": "jsonl", "csv": "csv", "parquet": "parquet"}
 		if out.format = formats[strings.ToLower(value)]; out.format == "" {
-			c.cannot(f, a.Value.Span, "json, csv and parquet can be read", "format %s", value)
+			c.cannot(f, a.Value.Span, "json, csv and parquet can be read", "read_files of format %s", value)
 		}
 	case "header":
 		yes := strings.EqualFold(value, "true")
@@ -161,7 +161,9 @@ func (c *compiler) declared(f *File, at *Text, ddl string) (out []flow.Column) {
 	switch {
 	case problem != nil:
 		c.bad(f, at.Span, "schema => 'id INT, name STRING'", "column %d of the schema: %s", problem.Column, problem.What)
-	case len(statements) != 1:
+	case len(statements) > 1:
+		c.bad(f, at.Span, "schema => 'id INT, name STRING'", "the columns of a schema have commas between")
+	case len(statements) == 0:
 		c.bad(f, at.Span, "schema => 'id INT, name STRING'", "the schema names no column")
 	}
 	return out

@@ -64,7 +64,9 @@ func (p *parser) body() (columns []Column, expectations []Expectation, constrain
 			}
 			e := Expectation{Name: name}
 			inner := p.peek()
-			p.needOp("(")
+			if !p.acceptOp("(") {
+				p.expectedHint("EXPECT (condition)", "a condition in parentheses")
+			}
 			e.Condition = p.condition()
 			p.closing(inner)
 			if p.accept("ON", "VIOLATION") {
@@ -261,12 +263,14 @@ func (p *parser) unknownOption(more ...string) {
 		first, _, _ := strings.Cut(w, " ")
 		firsts = append(firsts, first)
 	}
+	if t.word(statementWords...) {
+		p.notEnded()
+		return
+	}
 	if t.kind == tokWord {
 		if best := nearest(t.text, append(firsts, words...)); best != "" {
-			hint = "did you mean " + best + "?"
-		}
-		if t.word(statementWords...) {
-			hint = "a statement ends with ;"
+			p.failAt(t, "did you mean "+best+"?", "there is no clause %s", t.text)
+			return
 		}
 	}
 	if t.is("(") {
@@ -386,7 +390,8 @@ func (p *parser) properties() (out []Property) {
 func (p *parser) schedule(start token) *Schedule {
 	s := &Schedule{}
 	switch {
-	case p.accept("TRIGGER", "ON", "UPDATE"):
+	case p.is("TRIGGER"):
+		p.need("TRIGGER", "ON", "UPDATE")
 		s.Trigger = true
 		if p.accept("AT", "MOST", "EVERY") {
 			t := p.expression("an interval")
@@ -403,7 +408,7 @@ func (p *parser) schedule(start token) *Schedule {
 			most := map[string]int{"HOUR": 72, "DAY": 31, "WEEK": 8}
 			s.Unit = strings.TrimSuffix(strings.ToUpper(unit.text), "S")
 			if most[s.Unit] == 0 || unit.kind != tokWord {
-				p.expected("HOURS, DAYS or WEEKS")
+				p.expectedHint("a shorter one is `every` of a snapshot in the configuration file", "HOURS, DAYS or WEEKS")
 				return nil
 			}
 			p.next()
