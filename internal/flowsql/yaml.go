@@ -64,8 +64,11 @@ func (y *yamlWriter) text(s string) string {
 		c := s[i]
 		plain = plain && (c == '_' || c == '.' || c == '/' || c == '-' || isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'z')
 	}
-	if plain {
+	switch {
+	case plain:
 		return s
+	case strings.ContainsAny(s, `"\`) && !strings.Contains(s, "'") && !strings.ContainsFunc(s, func(r rune) bool { return r < 0x20 || r >= 0x7f }):
+		return "'" + s + "'"
 	}
 	return doubleQuoted(s)
 }
