@@ -81,7 +81,7 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		return err
 	}
 	for _, n := range env.sqlNotes() {
-		env.log.Warn("SQL: " + n)
+		env.log.Info("SQL: " + n)
 	}
 	p := newProgress(a.errs, env.log)
 	p.rate = int64(env.Hydrate.MaxRate)

@@ -1,6 +1,8 @@
 package flowsql
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -165,6 +167,17 @@ func FuzzParse(f *testing.F) {
 		for text := range p.refuses {
 			f.Add(text)
 		}
+	}
+	files, err := filepath.Glob("testdata/*/*.sql")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		file, err := Parse("f.sql", text)

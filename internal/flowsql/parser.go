@@ -39,7 +39,9 @@ func Parse(name, text string) (*File, error) {
 		p := &parser{file: f, words: words}
 		s := p.statement()
 		if p.problem != nil {
-			problems = append(problems, p.problem)
+			if problems = append(problems, p.problem); len(problems) > 2*mostProblems {
+				break // nobody reads on, and each place costs a walk through the file
+			}
 			continue
 		}
 		f.Statements = append(f.Statements, s)
