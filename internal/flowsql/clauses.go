@@ -16,11 +16,19 @@ var cdcClauses = []string{
 	"SYSTEM SEQUENCE BY", "COLUMNS TO UPDATE", "COLUMNS", "STORED AS", "TRACK HISTORY ON",
 }
 
+// cdcKeywords are the keywords of each.
+var cdcKeywords = func() (out [][]string) {
+	for _, c := range cdcClauses {
+		out = append(out, strings.Fields(c))
+	}
+	return out
+}()
+
 // takeClause takes the keywords of a clause, if one comes next.
 func (p *parser) takeClause() (clause string) {
-	for _, c := range cdcClauses {
-		if p.accept(strings.Fields(c)...) {
-			return c
+	for i, keywords := range cdcKeywords {
+		if p.accept(keywords...) {
+			return cdcClauses[i]
 		}
 	}
 	return ""
@@ -66,14 +74,17 @@ var snapshotOnly = []string{"WITH VERSION", "KEYS", "STORED AS", "TRACK HISTORY 
 // clauseStarts reports whether a clause of AUTO CDC comes next. A column may be called
 // like the first word of one, so where that is likely the second word is looked at too.
 func (p *parser) clauseStarts() bool {
+	if p.peek().kind != tokWord {
+		return false
+	}
 	if p.is("KEYS") {
 		return p.ahead(1).is("(")
 	}
 	if p.is("COLUMNS") {
 		return p.ahead(1).is("*") || p.ahead(1).is("(") || p.ahead(1).word("TO")
 	}
-	for _, c := range cdcClauses {
-		if k := strings.Fields(c); len(k) > 1 && k[0] != "COLUMNS" && p.is(k[0], k[1]) {
+	for _, k := range cdcKeywords {
+		if len(k) > 1 && k[0] != "COLUMNS" && p.is(k[0], k[1]) {
 			return true
 		}
 	}
@@ -113,7 +124,7 @@ func (p *parser) hasSnapshot() bool {
 }
 
 func isClauseWord(t token) bool {
-	return t.word("WITH") || slices.ContainsFunc(cdcClauses, func(c string) bool { return t.word(strings.Fields(c)[0]) })
+	return t.word("WITH") || slices.ContainsFunc(cdcKeywords, func(k []string) bool { return t.word(k[0]) })
 }
 
 func (p *parser) feed() *CDC {

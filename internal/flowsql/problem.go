@@ -43,27 +43,35 @@ func (f *File) place(pos Pos) (line, column int) {
 	return 1 + strings.Count(before, "\n"), 1 + utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])
 }
 
+// Of a long line, what stands around the place is shown.
+const (
+	shownBefore = 80  // characters before the place
+	shownLine   = 160 // characters in all
+)
+
 func (p *Problem) String() string {
+	line, column, cut := []rune(p.Text), p.Column-1, ""
+	if len(line) > shownLine {
+		if column > shownBefore {
+			line, column, cut = line[column-shownBefore:], shownBefore, "..."
+		}
+		line = line[:min(len(line), shownLine)]
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s:%d:%d: %s\n", p.File, p.Line, p.Column, p.What)
-	fmt.Fprintf(&b, "%5d | %s\n      | ", p.Line, p.Text)
-	n := 0
-	for _, r := range p.Text {
-		if n++; n == p.Column {
-			break
-		}
+	fmt.Fprintf(&b, "%5d | %s%s\n      | %s", p.Line, cut, string(line), strings.Repeat(" ", len(cut)))
+	for _, r := range line[:min(column, len(line))] {
 		b.WriteString(blankFor(r))
 	}
-	marked, at := "", 0
-	for _, r := range p.Text {
-		if at++; at >= p.Column && at < p.Column+p.Width {
-			marked += strings.Repeat("^", len(blankFor(r)))
-		}
+	marked := 0
+	for i := column; i < min(column+p.Width, len(line)); i++ {
+		n := len(blankFor(line[i]))
+		b.WriteString("^^"[:n])
+		marked += n
 	}
-	if marked == "" {
-		marked = "^"
+	if marked == 0 {
+		b.WriteByte('^')
 	}
-	b.WriteString(marked)
 	if p.Hint != "" {
 		b.WriteString("\n  hint: " + p.Hint)
 	}
