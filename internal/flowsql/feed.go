@@ -149,16 +149,13 @@ func (c *compiler) feed(e *entry, s *flow.Spec) {
 	s.ColumnList, s.ExceptColumnList = c.selection(f, cdc.Columns)
 	c.track(f, s, cdc.TrackHistory)
 	c.selected(f, s, cdc)
-	if at, said := k.at["tailrace.max_delete_share"]; said && !c.snapshotInto(e.target) {
+	shot := slices.ContainsFunc(c.entries, func(o entry) bool { return o.target == e.target && o.body.Snapshot != nil })
+	if at, said := k.at["tailrace.max_delete_share"]; said && !shot {
 		c.bad(e.target.file, at, "", "tailrace.max_delete_share goes with FROM SNAPSHOT")
 	}
-	if s := e.target.table.Clauses.Schedule; s != nil && !c.snapshotInto(e.target) {
+	if s := e.target.table.Clauses.Schedule; s != nil && !shot {
 		c.note(e.target.file, s.Span, "a schedule is ignored for flows that follow a feed: the daemon applies a change when it comes, and `tailrace run --once` is a run that ends")
 	}
-}
-
-func (c *compiler) snapshotInto(d *dataset) bool {
-	return slices.ContainsFunc(c.entries, func(e entry) bool { return e.target == d && e.body.Snapshot != nil })
 }
 
 // selection is a list of columns, and the list of exceptions.
@@ -208,7 +205,7 @@ func (c *compiler) selected(f *File, s *flow.Spec, cdc *CDC) {
 			}
 		}
 	}
-	if cdc.Columns != nil && !cdc.Columns.All {
+	if cdc.Columns != nil && !cdc.Columns.All && s.SCDType != 1 {
 		for _, n := range cdc.Columns.Names {
 			if slices.ContainsFunc(flow.Reserved, func(r string) bool { return strings.EqualFold(r, n.Text) }) {
 				c.bad(f, n.Span, "", "column %s has a reserved name", n.Text)

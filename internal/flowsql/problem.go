@@ -105,6 +105,7 @@ func asError(problems []*Problem) error {
 		}
 		return (a.Line-b.Line)*1_000_000 + a.Column - b.Column
 	})
+	problems = slices.CompactFunc(problems, func(a, b *Problem) bool { return *a == *b }) // of a name that is looked up twice
 	texts := make([]string, 0, len(problems))
 	for i, p := range problems {
 		if i == mostProblems {

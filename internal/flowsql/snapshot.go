@@ -24,8 +24,13 @@ func (c *compiler) snapshot(e *entry, s *flow.Spec) {
 	if share := e.target.knobs.share; share != nil {
 		s.Snapshot.MaxDeleteShare = *share
 	}
-	if len(e.target.expect) > 0 {
-		c.bad(e.target.file, e.target.table.Expectations[0].Span, "let the snapshot's query leave such rows out", "INTEROP_EXPECTATIONS_NOT_SUPPORTED: a target of snapshots has no expectations: a snapshot without a row says that the row is gone")
+	s.Expect = e.target.expect
+	if !slices.ContainsFunc(c.entries, func(o entry) bool { return o.target == e.target && o.body.CDC != nil }) {
+		for _, key := range []string{"tailrace.sequence_scope", "tailrace.late_beyond_retention", "tailrace.on_bad_event", "tailrace.skip_change_commits"} {
+			if at, said := e.target.knobs.at[key]; said {
+				c.bad(e.target.file, at, "", "%s goes with a change feed: a snapshot holds whole rows at its version", key)
+			}
+		}
 	}
 	c.schedule(e, s.Snapshot)
 	c.what(e, &body.From, s)

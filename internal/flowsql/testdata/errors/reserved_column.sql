@@ -3,4 +3,5 @@ CREATE FLOW f AS AUTO CDC INTO users
 FROM stream(shop.users_cdf)
 KEYS (id)
 SEQUENCE BY n
-COLUMNS (id, __start_at);
+COLUMNS (id, __start_at)
+STORED AS SCD TYPE 2;
