@@ -54,7 +54,10 @@ func (c *compiler) entry(e *entry) {
 		why := err.Error()
 		var known *fault.Error
 		if errors.As(err, &known) {
-			_, why, _ = strings.Cut(known.Op, `": `)
+			why = known.Op
+			if _, behind, named := strings.Cut(why, `": `); named {
+				why = behind // the flow is shown by its place
+			}
 		}
 		if cron := d.table.Clauses.Schedule; s.Snapshot != nil && cron != nil && strings.HasPrefix(why, "cron ") {
 			why, _, _ = strings.Cut(why, "; it has")
