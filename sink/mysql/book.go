@@ -234,12 +234,24 @@ func ensureBook(ctx context.Context, s *session) error {
 		statements = append(statements, fmt.Sprintf("CREATE TABLE IF NOT EXISTS _tailrace.%s (%s\n) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE %s", b.table, b.columns, s.server.collation))
 	}
 	for _, sql := range statements {
-		if _, err := s.exec(ctx, sql); err != nil {
+		var err error
+		for range bookTries {
+			if _, err = s.exec(ctx, sql); numberOf(err) != erDeadlock {
+				break
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// bookTries is how often a statement that makes bookkeeping is tried. Where several
+// pipelines make it at one moment, MySQL lets some of them lose as in a deadlock of its
+// catalogue. Of those that meet one always goes on, so that a statement loses at most once
+// to each other pipeline; more than some ten hardly ever start together.
+const bookTries = 20
 
 // bookTablesThere are those tables of the bookkeeping that have been made: by an earlier
 // version not all.
