@@ -190,7 +190,7 @@ func TestARewindBringsBackWhatWasThere(t *testing.T) {
 		for _, feeds := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s feeds %v", server.Binaries.Full, feeds), func(t *testing.T) {
 				r := newRewinder(t, server, feeds)
-				for range 40 {
+				for range 25 {
 					switch n := r.rnd.IntN(12); {
 					case n < 7:
 						r.work()
