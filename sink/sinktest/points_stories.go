@@ -69,7 +69,7 @@ var storyTests = []test{
 			m.batches(tt, f, []round{{steps: []step{is(1, 2000, "b", "n"), ends(2, 2000), is(3, 2000, "", "free"), is(5, 2000, "e", nil)}}}),
 			m.batches(tt, f,
 				[]round{{steps: []step{is(1, 3000, "c", "n"), is(2, 3000, "back", "n"), is(4, 3000, "d", "other"), ends(9, 3000)}}},
-				[]round{{steps: []step{{key: cells{1}, n: 1, lo: 4000, loVoid: 4000, row: cells{1, "d", "n"}}, {key: cells{1}, n: 2, lo: 4000, loVoid: 4000}, {key: cells{1}, n: 3, lo: 4000, loVoid: 4000, row: cells{1, "e", "n"}}}}}),
+				[]round{{steps: []step{{key: cells{1}, n: 1, lo: 4000, loVoid: 4000, row: cells{1, "d", "n"}}, {key: cells{1}, n: 2, lo: 4001, loVoid: 4001}, {key: cells{1}, n: 3, lo: 4002, loVoid: 4002, row: cells{1, "e", "n"}}}}}),
 			func() { // a version that a piece begins and another takes back, one that is reopened
 				m.pieces(tt, f, round{steps: []step{is(1, 5000, "f", "n"), ends(4, 5000)}}, round{steps: []step{is(1, 5000, "e", "m"), is(4, 5000, "d", "other")}}, round{steps: []step{is(6, 5000, "g", nil)}})
 				m.pieces(tt, f, round{steps: []step{is(6, 5500, "h", nil)}}, round{truncate: true, truncateAt: 5500}, round{steps: []step{is(2, 5500, "t", nil)}})
