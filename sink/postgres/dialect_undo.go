@@ -120,19 +120,27 @@ func (sh *shape) keepKeysSQL(kept string, columns []string) string {
 		}
 	}
 	// Nothing more is looked up of what is kept already: hence OFFSET, which keeps the
-	// order of the two.
-	return fmt.Sprintf("INSERT INTO %s (%s, %s) SELECT t.ctid IS NOT NULL, %s FROM (SELECT s.* FROM %s WHERE NOT EXISTS (SELECT FROM %[1]s AS k WHERE %[6]s) OFFSET 0) AS s LEFT JOIN %[7]s ON CONFLICT DO NOTHING",
-		kept, wasColumn, strings.Join(quoted(columns), ", "), strings.Join(values, ", "), from, known, of)
+	// order of the two. Keys that are equal and spelled otherwise are made one before,
+	// because ON CONFLICT takes half as long again.
+	id := each(len(sh.keys), ", ", func(k int) string { return "s." + originColumn(k) })
+	if sh.byVersion() {
+		id += ", s.st"
+	}
+	return fmt.Sprintf("INSERT INTO %s (%s, %s) SELECT t.ctid IS NOT NULL, %s FROM (SELECT s.* FROM (SELECT DISTINCT ON (%s) s.* FROM %s ORDER BY %[5]s) AS s WHERE NOT EXISTS (SELECT FROM %[1]s AS k WHERE %[7]s) OFFSET 0) AS s LEFT JOIN %[8]s",
+		kept, wasColumn, strings.Join(quoted(columns), ", "), strings.Join(values, ", "), id, from, known, of)
 }
 
 // keepAllSQL keeps every row that a TRUNCATE changes: of an ordered history the open
 // versions.
 func (sh *shape) keepAllSQL(kept string, columns []string) string {
 	where := ""
-	if sh.target.Kind == scd.Type2 && !sh.byVersion() {
-		where = fmt.Sprintf(" WHERE t.%s IS NULL", endColumn)
+	switch {
+	case sh.target.Kind == scd.Type2 && !sh.byVersion():
+		where = fmt.Sprintf(" WHERE t.%s IS NULL ON CONFLICT DO NOTHING", endColumn)
+	case len(sh.keys) > 0:
+		where = fmt.Sprintf(" WHERE NOT EXISTS (SELECT FROM %s AS k WHERE %s)", kept, sh.onIdentity("k."))
 	}
-	return fmt.Sprintf("INSERT INTO %s (%s, %s) SELECT true, %s FROM %s AS t%s ON CONFLICT DO NOTHING", kept, wasColumn, strings.Join(quoted(columns), ", "), prefixed("t.", quoted(columns)), sh.name, where)
+	return fmt.Sprintf("INSERT INTO %s (%s, %s) SELECT true, %s FROM %s AS t%s", kept, wasColumn, strings.Join(quoted(columns), ", "), prefixed("t.", quoted(columns)), sh.name, where)
 }
 
 // keepRowSQL keeps a row that comes, of a target without a key.
