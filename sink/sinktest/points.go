@@ -388,7 +388,8 @@ func (m *times) undo(to int64, t target) sink.Undo {
 }
 
 // tell runs chapters with a point before each, then rewinds to the newest point, to one in
-// the middle twice, to the oldest, each time to go on again to the same end.
+// the middle twice, to the oldest, each time to go on again to the same end, and back to the
+// beginning.
 func (m *times) tell(chapters ...func()) {
 	m.t.Helper()
 	numbers := make([]int64, len(chapters))
@@ -410,7 +411,7 @@ func (m *times) tell(chapters ...func()) {
 		return m.look()
 	}
 	end := run(0, false)
-	for n, i := range []int{len(chapters) - 1, len(chapters) / 2, len(chapters) / 2, 0, 0} {
+	for n, i := range []int{len(chapters) - 1, len(chapters) / 2, 0} {
 		m.rewind(numbers[i])
 		if n == 1 {
 			m.rewind(numbers[i]) // at once, to the same

@@ -102,54 +102,56 @@ var storyTests = []test{
 	})},
 
 	{"sequenced targets", nil, func(t *testing.T, h Harness) {
-		for _, ld := range ladders {
+		for n, ld := range ladders {
+			if n%2 == 1 { // integers, instants, two columns
+				continue
+			}
 			t.Run(ld.name, func(t *testing.T) {
-				for _, partial := range []bool{false, true} {
-					m := beginTimes(t, h)
-					name := fmt.Sprintf("%s_%v", strings.ReplaceAll(ld.name, " ", "_"), partial)
-					one := m.flow("one_"+name, scd.Type1, ld.types, partial, "id int4 key", "who text key", "n int8", "v text")
-					two := m.flow("two_"+name, scd.Type2, ld.types, partial, "id int4 key", "who text key", "n int8", "v text")
-					m.targets = append(m.targets, one.target, two.target)
-					v := ld.values
-					var chapters []func()
-					for i, list := range []func(f *flow) []item{
-						func(f *flow) []item {
-							return []item{f.put(v[1], 1, "a", 1, "x"), f.put(v[2], 2, "b", nil, nil), f.put(v[0], 3, "", 3, ""), f.gone(v[2], 4, "x")}
-						},
-						func(f *flow) []item { // late, between, above; a delete that hides a late event
-							return []item{f.put(v[0], 1, "a", 0, "early"), f.put(v[3], 1, "a", 2, "late"), f.put(v[1], 4, "x", 4, "hidden"), f.gone(v[4], 2, "b")}
-						},
-						func(f *flow) []item {
-							return []item{f.put(v[2], 1, "a", 7, "between"), f.gone(v[1], 3, ""), f.put(v[3], 3, "", 33, "again"), f.put(v[3], 5, "new", 5, nil)}
-						},
-						func(f *flow) []item {
-							if f.Kind == scd.Type1 {
-								return []item{f.emptied(v[2]), f.put(v[4], 6, "t", 6, "t")}
+				partial := n == 2
+				m := beginTimes(t, h)
+				name := fmt.Sprintf("%s_%v", strings.ReplaceAll(ld.name, " ", "_"), partial)
+				one := m.flow("one_"+name, scd.Type1, ld.types, partial, "id int4 key", "who text key", "n int8", "v text")
+				two := m.flow("two_"+name, scd.Type2, ld.types, partial, "id int4 key", "who text key", "n int8", "v text")
+				m.targets = append(m.targets, one.target, two.target)
+				v := ld.values
+				var chapters []func()
+				for i, list := range []func(f *flow) []item{
+					func(f *flow) []item {
+						return []item{f.put(v[1], 1, "a", 1, "x"), f.put(v[2], 2, "b", nil, nil), f.put(v[0], 3, "", 3, ""), f.gone(v[2], 4, "x")}
+					},
+					func(f *flow) []item { // late, between, above; a delete that hides a late event
+						return []item{f.put(v[0], 1, "a", 0, "early"), f.put(v[3], 1, "a", 2, "late"), f.put(v[1], 4, "x", 4, "hidden"), f.gone(v[4], 2, "b")}
+					},
+					func(f *flow) []item {
+						return []item{f.put(v[2], 1, "a", 7, "between"), f.gone(v[1], 3, ""), f.put(v[3], 3, "", 33, "again"), f.put(v[3], 5, "new", 5, nil)}
+					},
+					func(f *flow) []item {
+						if f.Kind == scd.Type1 {
+							return []item{f.emptied(v[2]), f.put(v[4], 6, "t", 6, "t")}
+						}
+						return []item{f.gone(v[2], 1, "a"), f.put(v[4], 6, "t", 6, "t")}
+					},
+					func(f *flow) []item {
+						return []item{f.put(v[4], 1, "a", 9, "end"), f.gone(v[4], 5, "new"), f.put(v[0], 7, "low", 7, nil)}
+					},
+				} {
+					items := [][]item{list(one), list(two)}
+					chapters = append(chapters, func() {
+						one.anew()
+						two.anew()
+						if i%2 == 0 {
+							m.write(one.gather(items[0]...), two.gather(items[1]...))
+						} else {
+							var pieces [][][]item
+							for k := range items[0] {
+								pieces = append(pieces, [][]item{items[0][k : k+1], items[1][k : k+1]})
 							}
-							return []item{f.gone(v[2], 1, "a"), f.put(v[4], 6, "t", 6, "t")}
-						},
-						func(f *flow) []item {
-							return []item{f.put(v[4], 1, "a", 9, "end"), f.gone(v[4], 5, "new"), f.put(v[0], 7, "low", 7, nil)}
-						},
-					} {
-						items := [][]item{list(one), list(two)}
-						chapters = append(chapters, func() {
-							one.anew()
-							two.anew()
-							if i%2 == 0 {
-								m.write(one.gather(items[0]...), two.gather(items[1]...))
-							} else {
-								var pieces [][][]item
-								for k := range items[0] {
-									pieces = append(pieces, [][]item{items[0][k : k+1], items[1][k : k+1]})
-								}
-								m.sendPieces([]*flow{one, two}, pieces)
-							}
-						})
-					}
-					m.tell(chapters...)
-					m.w.Close(m.ctx)
+							m.sendPieces([]*flow{one, two}, pieces)
+						}
+					})
 				}
+				m.tell(chapters...)
+				m.w.Close(m.ctx)
 			})
 		}
 	}},
@@ -269,6 +271,9 @@ var storyTests = []test{
 	}},
 
 	{"every type, by key and without one", nil, func(t *testing.T, h Harness) {
+		if _, feeds := h.(fed); feeds {
+			return // types mean nothing to it
+		}
 		types, err := Values()
 		if err != nil {
 			t.Fatal(err)
