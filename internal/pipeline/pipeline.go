@@ -73,6 +73,7 @@ type Mode struct {
 	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
 	Tables    []string // CopyOnly: copy these targets again although they are there
 	StopAt    *Until   // Once: stop there, if that comes first; nil: nowhere
+	Replay    bool     // a pipeline that has not begun is refused
 
 	Flow        string   // Once: snapshots are taken only for the target of this flow; empty: for all
 	DeleteShare *float64 // in place of each snapshot flow's own MaxDeleteShare; nil: none
@@ -235,7 +236,7 @@ func (s *session) walk(stop, work context.Context) error {
 	}
 	s.slotless = state.Slotless
 	s.reached = time.Now()
-	if s.mode.errand != nil && s.mark.Phase == checkpoint.None {
+	if (s.mode.errand != nil || s.mode.Replay) && s.mark.Phase == checkpoint.None {
 		return fault.Refuse("tailrace run", "pipeline %s has not been started", s.Name)
 	}
 	mark := s.mark
@@ -329,6 +330,9 @@ func (s *session) walk(stop, work context.Context) error {
 		}
 	}
 	if s.mode.StopAt != nil {
+		if s.keepless {
+			return fault.Badly("a replay of files goes to their end: there is no log to stop in")
+		}
 		if err := s.mode.StopAt.resolve(work, s); err != nil {
 			return err
 		}

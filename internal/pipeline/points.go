@@ -48,6 +48,7 @@ type points struct {
 
 	asking sync.Mutex // one at a time asks the source
 	held   change.Position
+	heldAt time.Time     // when it was last told so
 	oldest Gauge         // from where on the log is to be readable; zero: no point is there
 	wake   chan struct{} // that has changed
 	kept   atomic.Pointer[measure]
@@ -67,6 +68,9 @@ const (
 	// keeps only with its records of running transactions, every 15 s: what it says sooner
 	// after a point was dropped would cost another point.
 	keptEvery = 20 * time.Second
+	// keepEvery is how often the source is told again what to keep, though it is the same: a
+	// slot that nobody uses for long may be dropped by the server.
+	keepEvery = time.Minute
 	// replaceAfter is how old the only point must be before it is replaced because too much
 	// is kept for it: what holds the log back is perhaps not the point.
 	replaceAfter = time.Minute
@@ -191,7 +195,8 @@ func (p *points) open(ctx context.Context, mark *checkpoint.Mark) error {
 	}
 	p.due.Store(0)
 	signal(p.wake)
-	if slices.ContainsFunc(mark.Tables, func(t checkpoint.Table) bool { return t.Catches() }) {
+	if slices.ContainsFunc(mark.Tables, func(t checkpoint.Table) bool { return t.Catches() }) ||
+		!slices.ContainsFunc(mark.Tables, func(t checkpoint.Table) bool { return t.Phase == checkpoint.Live }) {
 		return nil // the loop makes the first when all have reached the mark
 	}
 	return p.first(ctx)
@@ -208,18 +213,11 @@ func (p *points) first(ctx context.Context) error {
 
 // dropUnreadable drops the points behind which the log cannot be read.
 func (p *points) dropUnreadable(ctx context.Context, kept source.Kept, mark *checkpoint.Mark) error {
-	gone := 0
+	gone, why := 0, ""
 	for i := range p.list {
-		if unreadable(&p.list[i], kept, mark) {
-			gone = i + 1
+		if lost := Unreadable(&p.list[i], &kept, mark); lost != "" {
+			gone, why = i+1, lost
 		}
-	}
-	why := "the log behind it cannot be read any more"
-	switch {
-	case !kept.Exists:
-		why = "the source does not keep the log behind it any more: keep slot " + kept.Name + " is missing"
-	case kept.Lost && kept.Why != "":
-		why += ": " + kept.Why
 	}
 	if gone > 0 {
 		p.log.Error("rewind points are lost, and a new window begins", "points", gone, "reason", why)
@@ -227,9 +225,22 @@ func (p *points) dropUnreadable(ctx context.Context, kept source.Kept, mark *che
 	return p.drop(ctx, gone, why)
 }
 
-// unreadable reports whether a replay from a point is not possible.
-func unreadable(p *checkpoint.Point, kept source.Kept, mark *checkpoint.Mark) bool {
-	return !kept.Exists || kept.Lost && kept.Name != "" || p.Mark.Position.Before(kept.From) || p.Mark.Source != mark.Source
+// Unreadable says why a replay from a point is not possible; empty: it is. kept is nil where
+// the source keeps nothing that it could lose.
+func Unreadable(p *checkpoint.Point, kept *source.Kept, mark *checkpoint.Mark) string {
+	switch {
+	case p.Mark.Source != mark.Source:
+		return "it was made on another server"
+	case kept == nil:
+		return ""
+	case !kept.Exists:
+		return "the source does not keep the log behind it: keep slot " + kept.Name + " is missing"
+	case kept.Lost && kept.Name != "":
+		return "keep slot " + kept.Name + " has lost its log: " + kept.Why
+	case p.Mark.Position.Before(kept.From):
+		return fmt.Sprintf("the source's log begins at %s, behind it", kept.From)
+	}
+	return ""
 }
 
 func (p *points) dropAll(ctx context.Context, why string) error {
@@ -278,7 +289,7 @@ func (p *points) make(ctx context.Context, label string) (checkpoint.Point, erro
 
 // between is called by the loop between two batches, before something is written.
 func (p *points) between(ctx context.Context, f *follower) error {
-	if len(p.list) == 0 && !f.anyCatching() {
+	if len(p.list) == 0 && len(f.byTgt) > 0 && !f.anyCatching() {
 		if err := p.first(ctx); err != nil {
 			return err
 		}
@@ -414,7 +425,7 @@ func (p *points) keepNow(ctx context.Context, ask bool) (lost bool, err error) {
 			p.due.Store(0)
 		}
 	}
-	if p.held != oldest && !oldest.IsZero() {
+	if !oldest.IsZero() && (p.held != oldest || time.Since(p.heldAt) >= keepEvery) {
 		err = p.keep(ctx, oldest)
 	}
 	return false, err
@@ -425,7 +436,7 @@ func (p *points) keep(ctx context.Context, at change.Position) error {
 	if err := p.keeper.Keep(ctx, at); err != nil {
 		return fmt.Errorf("have the source keep its log from %s: %w", at, err)
 	}
-	p.held = at
+	p.held, p.heldAt = at, time.Now()
 	return nil
 }
 

@@ -266,26 +266,17 @@ func (s *session) flowsInto(target change.Name) (out []*Bound) {
 
 // readableFrom refuses a point behind which the log cannot be read.
 func (s *session) readableFrom(ctx context.Context, plan *Rewound) error {
-	p := &plan.Point
-	if p.Mark.Source != s.mark.Source {
-		return fault.Refuse("choose a later point", "point %d was made on another server (system identifier %s): its log cannot be read from there", p.Number, p.Mark.Source.System)
+	var kept *source.Kept
+	if keeper, ok := s.src.(source.Keeper); ok && !s.keepless {
+		k, err := keeper.Kept(ctx)
+		if err != nil {
+			return fmt.Errorf("ask what the source keeps for rewind points: %w", err)
+		}
+		kept = &k
 	}
-	keeper, ok := s.src.(source.Keeper)
-	if !ok || s.keepless {
-		return nil
-	}
-	kept, err := keeper.Kept(ctx)
-	if err != nil {
-		return fmt.Errorf("ask what the source keeps for rewind points: %w", err)
-	}
-	again := "`tailrace resync --table` copies a table again; `tailrace run` begins a new window"
-	switch {
-	case !kept.Exists:
-		return fault.Refuse(again, "the source does not keep its log for rewind points any more: keep slot %s is missing, so nothing could be replayed from point %d", kept.Name, p.Number)
-	case kept.Lost && (kept.Name != "" || p.Mark.Position.Before(kept.From)):
-		return fault.Refuse(again, "the log behind point %d is lost: %s", p.Number, kept.Why)
-	case p.Mark.Position.Before(kept.From):
-		return fault.Refuse("choose a later point: `tailrace checkpoint list` says which can be replayed", "the source's log can be read from %s on, and point %d lies at %s: what is between them is gone", kept.From, p.Number, p.Mark.Position)
+	if why := Unreadable(&plan.Point, kept, &s.mark); why != "" {
+		return fault.Refuse("choose a later point (`tailrace checkpoint list` says which can be replayed from); or `tailrace resync --table` copies a table again",
+			"nothing could be replayed from point %d at %s: %s", plan.Point.Number, plan.Point.Mark.Position, why)
 	}
 	return nil
 }

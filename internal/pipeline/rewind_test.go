@@ -198,7 +198,7 @@ func TestALostKeepSlotBeginsANewWindow(t *testing.T) {
 	old := w.points(t)
 	w.server.LoseKeepSlot()
 	_, err := pipeline.Rewind(t.Context(), w.cfg, pipeline.RewindRequest{To: pipeline.Moment{Text: "x", Number: old[0].Number}})
-	if fault.ExitCode(err) != fault.ExitOperator || !strings.Contains(err.Error(), "does not keep its log") {
+	if fault.ExitCode(err) != fault.ExitOperator || !strings.Contains(err.Error(), "keep slot keep is missing") {
 		t.Fatalf("rewind: %v", err)
 	}
 	w.replay(t, nil)
