@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,6 +42,9 @@ func newRewoundWorld(rnd *rand.Rand, rate float64) *rewoundWorld {
 	w := &rewoundWorld{world: newWorld(rnd, identity, rate), copies: map[int64]string{}, places: map[int64]change.Position{}}
 	w.cfg.Rewind = pipeline.Rewinding{Every: time.Duration(1+rnd.IntN(1500)) * time.Microsecond, Keep: time.Hour}
 	w.db.Pointed = func(p checkpoint.Point) {
+		if slices.ContainsFunc(p.Mark.Tables, func(t checkpoint.Table) bool { return t.Phase != checkpoint.Live }) {
+			return // a stop has broken the copy off: the next start makes it anew
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.copies[p.Number], w.places[p.Number] = printed(w.db.Copy()), p.Mark.Position
@@ -118,7 +122,7 @@ func TestRewindAndReplayGiveWhatWasThere(t *testing.T) {
 					continue // it stopped before all was live
 				}
 				to := points[rnd.IntN(len(points))]
-				if to.Gone {
+				if to.Gone || w.copies[to.Number] == "" {
 					continue
 				}
 				done, err := pipeline.Rewind(t.Context(), w.cfg, pipeline.RewindRequest{To: pipeline.Moment{Text: "x", Number: to.Number}})
