@@ -194,6 +194,7 @@ func (p *points) open(ctx context.Context, mark *checkpoint.Mark) error {
 		}
 	}
 	p.due.Store(0)
+	p.moved = true // by what was done between two walks, as far as anybody knows
 	signal(p.wake)
 	if slices.ContainsFunc(mark.Tables, func(t checkpoint.Table) bool { return t.Catches() }) ||
 		!slices.ContainsFunc(mark.Tables, func(t checkpoint.Table) bool { return t.Phase == checkpoint.Live }) {
@@ -477,8 +478,14 @@ func (s *session) checkpoint(ctx context.Context, label string) (checkpoint.Poin
 	if p == nil {
 		return checkpoint.Point{}, fault.Refuse("set `rewind: {keep: 24h}` and start the daemon again", "rewind points are not kept: `rewind` is not configured")
 	}
-	if n := len(p.list); n > 0 && !p.moved && p.list[n-1].Label == label && p.list[n-1].Mark.Position == s.mark.Position {
-		return p.list[n-1], nil
+	if n := len(p.list); n > 0 && p.list[n-1].Label == label && p.list[n-1].Mark.Position == s.mark.Position {
+		undo, err := p.dst.Undo(ctx, p.list[n-1].Number)
+		if err != nil {
+			return checkpoint.Point{}, fmt.Errorf("look at rewind point %d: %w", p.list[n-1].Number, err)
+		}
+		if len(undo) == 0 {
+			return p.list[n-1], nil
+		}
 	}
 	return p.make(ctx, label)
 }
