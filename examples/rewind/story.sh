@@ -4,6 +4,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tailrace=${TAILRACE:-tailrace}
+case $tailrace in */*) tailrace=$(cd "$(dirname "$tailrace")" && pwd)/$(basename "$tailrace") ;; esac
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 cp -R "$here/orders.yaml" "$here/landing" "$dir"
