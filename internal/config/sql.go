@@ -75,7 +75,7 @@ func (c *Config) readSQL(name, folder string) error {
 	if len(wrong) > 0 {
 		return fault.Badly("%s", strings.Join(wrong, "\n"))
 	}
-	o := flowsql.Options{Source: c.Source.Kind, Catalogs: map[string]string{}}
+	o := flowsql.Options{Source: c.Source.Kind, Catalogs: map[string]string{}, Retention: c.retention()}
 	for _, r := range c.Relations {
 		o.Relations = append(o.Relations, r.Name)
 	}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"tailrace/internal/config"
 	"tailrace/internal/fault"
@@ -112,6 +113,23 @@ func TestSQLFilesAreOnePipeline(t *testing.T) {
 	}
 }
 
+// Flows in SQL remember deletes for as long as rewind reaches back, as others do.
+func TestFlowsInSQLCoverTheWindowOfRewind(t *testing.T) {
+	c, err := config.Load(inFolder(t, map[string]string{
+		"c.yaml": "pipeline: p\nsource: {kind: postgres}\ndestination: {kind: duckdb, dsn: d}\nrewind: {keep: 72h}\nsql: a.sql\n",
+		"a.sql":  "CREATE STREAMING TABLE t FLOW AUTO CDC FROM stream(a.b) KEYS (id) SEQUENCE BY n;",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keep := c.Specs()[0].Sequenced.TombstoneRetention; keep != 72*time.Hour {
+		t.Errorf("deletes are remembered for %s", keep)
+	}
+	if yaml, err := c.SQL().Plan.YAML(); err != nil || strings.Contains(yaml, "tombstone") {
+		t.Errorf("the default is written: %v\n%s", err, yaml)
+	}
+}
+
 // What is wrong with `sql` is said, with the places of all mistakes.
 func TestSQLThatIsWrong(t *testing.T) {
 	const head = "pipeline: p\nsource: {kind: postgres}\ndestination: {kind: duckdb, dsn: d}\n"
@@ -126,6 +144,7 @@ func TestSQLThatIsWrong(t *testing.T) {
 		{"sql: a.sql\n", "CREATE STREAMING TABLE t;", []string{"`flows` is empty"}},
 		{"flows: [{source: a.b}]\nsql_catalogs: {a: b}\n", "", []string{"goes with sql"}},
 		{"sql: a.sql\nsql_catalogs: [a]\n", "", []string{"c.yaml:5"}},
+		{"sql: a.sql\nrewind: {keep: 72h}\n", "CREATE STREAMING TABLE t TBLPROPERTIES ('tailrace.tombstone_retention' = '50h') FLOW AUTO CDC FROM stream(a.b) KEYS (id) SEQUENCE BY n;", []string{"shorter than rewind.keep"}},
 		{"relations: {f: {path: x, format: jsonl}}\nsql: a.sql\n", "CREATE STREAMING TABLE t; CREATE FLOW f AS AUTO CDC INTO t FROM STREAM read_files('x', format => 'json') KEYS (id) SEQUENCE BY n;", []string{"names other files already"}},
 	} {
 		_, err := config.Load(inFolder(t, map[string]string{"c.yaml": head + c.yaml, "a.sql": c.sql}))

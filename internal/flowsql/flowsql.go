@@ -27,6 +27,9 @@ type Options struct {
 	// Catalogs maps catalog or catalog.schema to the schema that is meant. What is not in it
 	// loses its catalog and keeps its schema.
 	Catalogs map[string]string
+	// Retention is how long flows remember deletes unless their table says otherwise; 0:
+	// DefaultRetention.
+	Retention time.Duration
 }
 
 // Plan is what files of SQL declare.
@@ -34,6 +37,8 @@ type Plan struct {
 	Flows     []flow.Spec
 	Relations []FileRelation // of files, made of read_files
 	Notes     []string       // what was understood and is ignored, each once
+
+	retention time.Duration // the default
 }
 
 // FileRelation is a relation of files, as `relations` of the configuration declares it.
@@ -109,6 +114,7 @@ type note struct{ where, what string }
 // place: what cannot be run in this version, and what contradicts itself.
 func Compile(files []*File, o Options) (*Plan, error) {
 	c := &compiler{Options: o, datasets: map[place]*dataset{}}
+	c.plan.retention = cmp.Or(o.Retention, DefaultRetention)
 	for _, f := range files {
 		c.declare(f)
 	}
@@ -335,5 +341,6 @@ func simple(q *Query) *Select {
 	return &q.Selects[0]
 }
 
-// defaultRetention is how long deletes are remembered unless the table says otherwise.
-const defaultRetention = 48 * time.Hour
+// DefaultRetention is how long deletes are remembered unless the table, or the
+// configuration, says otherwise.
+const DefaultRetention = 48 * time.Hour

@@ -34,7 +34,7 @@ var settings = []string{
 // tableOptions judges everything about a table but its flow.
 func (c *compiler) tableOptions(d *dataset) {
 	t, f := d.table, d.file
-	d.knobs = knobs{retention: defaultRetention, start: flow.HistoryStartSnapshot, at: map[string]Span{}}
+	d.knobs = knobs{retention: c.plan.retention, start: flow.HistoryStartSnapshot, at: map[string]Span{}}
 	if t.Private {
 		c.note(f, t.Span, "PRIVATE is ignored: the target is a table of the destination like any other")
 	}

@@ -15,7 +15,7 @@ import (
 // have written. What has its default is left out. The error says what the configuration
 // cannot hold.
 func (p *Plan) YAML() (string, error) {
-	y := &yamlWriter{}
+	y := &yamlWriter{retention: p.retention}
 	if len(p.Relations) > 0 {
 		y.line(0, "relations:")
 	}
@@ -33,8 +33,9 @@ func (p *Plan) YAML() (string, error) {
 
 type yamlWriter struct {
 	strings.Builder
-	first bool // the next key begins an item
-	err   error
+	retention time.Duration // the default
+	first     bool          // the next key begins an item
+	err       error
 }
 
 func (y *yamlWriter) line(depth int, format string, args ...any) {
@@ -197,7 +198,7 @@ func (y *yamlWriter) flow(s *flow.Spec) {
 	list("ignore_null_updates_column_list", q.IgnoreNullList)
 	list("ignore_null_updates_except_column_list", q.IgnoreNullExcept)
 	text("columns_to_update", q.ColumnsToUpdate)
-	word("tombstone_retention", duration(q.TombstoneRetention), q.TombstoneRetention != defaultRetention)
+	word("tombstone_retention", duration(q.TombstoneRetention), q.TombstoneRetention != y.retention)
 	word("late_beyond_retention", "quarantine", q.QuarantineBeyond)
 	word("on_bad_event", "fail", q.FailOnBad)
 	word("change_feed", "true", s.ChangeFeed)
