@@ -118,6 +118,20 @@ func (s *Stats) aside(flow string) {
 	s.unresolved.of[flow]++
 }
 
+// resolved takes n events of a flow off.
+func (s *Stats) resolved(flow string, n int64) {
+	if n == 0 {
+		return
+	}
+	s.unresolved.mu.Lock()
+	defer s.unresolved.mu.Unlock()
+	if left := s.unresolved.of[flow] - n; left > 0 {
+		s.unresolved.of[flow] = left
+	} else {
+		delete(s.unresolved.of, flow)
+	}
+}
+
 // Unresolved returns how many events of each flow are in quarantine. Events that
 // another process retries or discards are counted off at the next start.
 func (s *Stats) Unresolved() map[string]int64 {
