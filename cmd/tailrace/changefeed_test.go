@@ -109,3 +109,40 @@ func TestAPipelineFollowsAnothersChangeFeed(t *testing.T) {
 		t.Errorf("%s versions are open after the truncate", n[0][0])
 	}
 }
+
+// A history's feed is followed with its bounds, as a table whose key is the history's and
+// the start: the copy equals the history, also where versions move and where histories are
+// cut off.
+func TestAPipelineFollowsAHistoryWithItsBounds(t *testing.T) {
+	server := dbtest.Postgres(t)
+	overKinds(t, func(t *testing.T, kind string) {
+		const feed = `source_kind: feed, sequence_by: _change_id, apply_as_deletes: "_change_type = 'delete'", except_column_list: [_change_id, _change_type, _mark, _commit_time]`
+		a := newRig(t, server, "postgres", fedItems+`; CREATE TABLE cdf (id int, v text, at date, known date); INSERT INTO cdf VALUES (1, 'a', '2024-01-01', '2024-01-01'), (1, 'c', '2024-03-01', '2024-01-02')`, fedFlows+`
+  - {source: public.cdf, source_kind: feed, target: late, stored_as_scd_type: 2, keys: [id], sequence_by: at, except_column_list: [at, known], change_feed: true}
+  - {source: public.cdf, source_kind: feed, target: facts, stored_as_scd_type: bitemporal, keys: [id], sequence_by: at, system_sequence_by: known, except_column_list: [at, known], change_feed: true}`)
+		a.once(t)
+		b := rigOn(t, server, a.dest.dsn, freshDestination(t, server, kind), `flows:
+  - {source: _tailrace.changes_items_history, target: items_history, keys: [id, __START_AT], `+feed+`}
+  - {source: _tailrace.changes_late, target: late, keys: [id, __START_AT], `+feed+`}
+  - {source: _tailrace.changes_facts, target: facts, keys: [id, __START_AT, __SYSTEM_START_AT], `+feed+`}`)
+		equal := func() {
+			t.Helper()
+			a.once(t)
+			b.once(t)
+			for target, columns := range map[string][]string{"items_history": {"id", "name", "price", "__START_AT", "__END_AT"}, "late": {"id", "v", "__START_AT", "__END_AT"},
+				"facts": {"id", "v", "__START_AT", "__END_AT", "__SYSTEM_START_AT", "__SYSTEM_END_AT"}} {
+				sql := "SELECT " + columnsOf(columns...) + " FROM " + target
+				if got, want := sortedRows(b.held(t, sql)), sortedRows(a.held(t, sql)); strings.Join(got, "\n") != strings.Join(want, "\n") {
+					t.Errorf("%s: %s", target, differing(got, want))
+				}
+			}
+		}
+		equal()
+		a.exec(t, "UPDATE items SET price = 9 WHERE id = 1", "DELETE FROM items WHERE id = 2", "UPDATE items SET id = 7 WHERE id = 3",
+			"INSERT INTO cdf VALUES (1, 'b', '2024-02-01', '2024-01-03'), (1, 'b', '2024-01-15', '2024-01-04'), (2, 'x', '2024-01-01', '2024-01-01')")
+		equal()
+		a.exec(t, "TRUNCATE items", "INSERT INTO items VALUES (1, 'again', 1)")
+		equal()
+		b.same(t)
+	})
+}
