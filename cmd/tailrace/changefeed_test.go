@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"tailrace/internal/dbtest"
 )
@@ -144,5 +146,50 @@ func TestAPipelineFollowsAHistoryWithItsBounds(t *testing.T) {
 		a.exec(t, "TRUNCATE items", "INSERT INTO items VALUES (1, 'again', 1)")
 		equal()
 		b.same(t)
+	})
+}
+
+// The retention of a feed holds for a target to which nothing happens too, in a daemon and
+// in a run that ends; status shows what there is.
+func TestAnIdleTargetsOldChangesGo(t *testing.T) {
+	overAllKinds(t, func(t *testing.T, kind string) {
+		server := dbtest.Postgres(t)
+		r := newRig(t, server, kind, fedItems, `flows:
+  - {source: public.items, target: items, change_feed: true, change_feed_retention: 1s}
+  - {source: public.items, target: kept, change_feed: true}`)
+		fed := func() map[string]int64 {
+			t.Helper()
+			var st status
+			if err := json.Unmarshal([]byte(r.must(t, "status", "--json")), &st); err != nil {
+				t.Fatal(err)
+			}
+			rows := map[string]int64{}
+			for _, f := range st.Feeds {
+				rows[f.Target[strings.LastIndexByte(f.Target, '.')+1:]] = f.Rows
+				if f.Rows > 0 && (f.Oldest == nil || time.Since(*f.Oldest).Abs() > time.Hour) {
+					t.Errorf("the oldest change of %s is of %v", f.Target, f.Oldest)
+				}
+			}
+			return rows
+		}
+		left := int64(0)
+		if kind == "duckdb" {
+			left = 1 // numbers go on from it
+		}
+		r.once(t)
+		p := r.start(t, nil)
+		eventually(t, time.Minute, "the daemon removes old changes", func() bool { return fed()["items"] == left })
+		p.stop(t)
+		if got := fed(); got["kept"] != 3 {
+			t.Errorf("the feeds hold %v", got)
+		}
+		contains(t, r.must(t, "status"), "CHANGE FEED", "OLDEST CHANGE")
+		r.exec(t, "UPDATE items SET name = 'x'")
+		r.once(t)
+		time.Sleep(1100 * time.Millisecond)
+		r.once(t)
+		if got := fed(); got["items"] != left || got["kept"] != 9 {
+			t.Errorf("after a run the feeds hold %v", got)
+		}
 	})
 }

@@ -327,6 +327,11 @@ func (s *session) walk(stop, work context.Context) error {
 	if read.Err() != nil && stop.Err() == nil {
 		return errPaused
 	}
+	if s.mode.Once {
+		if err := s.trimOnce(work); err != nil {
+			return err
+		}
+	}
 	if s.mode.refreshed != nil && s.shots.missed == nil && stop.Err() == nil {
 		return s.mode.refreshed(s)
 	}
