@@ -347,7 +347,9 @@ func TestExpectationsNeedTheColumnsThatTheyRead(t *testing.T) {
 		r.exec(t, "alter table docs replica identity default")
 		r.commit(t, "update docs set n = 5, k = 5")
 		r.exec(t, "alter table docs replica identity full")
-		contains(t, r.onceParked(t), "expectation full", "REPLICA IDENTITY FULL", "backfill --table")
+		contains(t, r.onceParked(t), "expectation full", "REPLICA IDENTITY FULL", "resync --table")
 		r.holds(t, "seq", []string{"id", "n"}, "1 5")
+		r.must(t, "resync", "--table", "docs")
+		r.holds(t, "docs", []string{"id", "n"}, "1 5")
 	})
 }

@@ -334,8 +334,3 @@ func (s *session) afresh(ctx context.Context, b *Bound) error {
 	}
 	return nil
 }
-
-// expected reports whether a flow with expectations writes a target.
-func (s *session) expected(target change.Name) bool {
-	return slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Target.Name == target && len(b.Spec.Expect) > 0 })
-}

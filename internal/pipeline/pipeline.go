@@ -406,7 +406,7 @@ func (s *session) parked(st checkpoint.Table, reason, remedy string) checkpoint.
 		remedy += ", then: "
 	}
 	again := "tailrace resync --table " + st.Target.String()
-	if len(s.flowsOf(st.Target)) > 0 || s.expected(st.Target) { // with a sequence, or judged
+	if len(s.flowsOf(st.Target)) > 0 { // with a sequence
 		again = "tailrace backfill --table " + st.Target.String() + " --overwrite"
 	}
 	s.markMu.Lock()
