@@ -481,6 +481,11 @@ func (s *session) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for i := range s.Flows {
+		if f := &s.Flows[i]; f.Snapshot != nil && shots[i].rel == nil {
+			s.warnOnce("FIRST_SNAPSHOT_EMPTY: no snapshot file is there yet; nothing is done before one is", "flow", cmp.Or(f.Sequenced.Name, f.Target), "path", f.Snapshot.Path)
+		}
+	}
 	for _, f := range findings {
 		if f.Blocks {
 			return fault.Refuse(f.Remedy, "%s", f.What)

@@ -85,7 +85,6 @@ func (s *session) awaitsShot(target change.Name) bool {
 
 // awaitShot waits where all flows are of snapshot files and none is there (rule R65).
 func (s *session) awaitShot(stop, work context.Context) error {
-	s.warnOnce("FIRST_SNAPSHOT_EMPTY: no snapshot file is there yet; nothing is done before one is")
 	if s.Attend == nil {
 		return nil
 	}
