@@ -173,6 +173,9 @@ func TestAnExpectationThatFailsStopsACopyAndALog(t *testing.T) {
 		r.reconfigure(t, "on_violation: fail", "on_violation: warn")
 		r.once(t)
 		r.holds(t, "items", []string{"id", "n"}, "1 -77", "2 2", "3 300")
+		r.same(t)
+		r.atTarget(t, "update items set n = 5 where id = 2")
+		r.refused(t, 1, []string{"id=2"}, "verify")
 		r.expectMet(t, "items/positive/warn 1", "history/small/warn 1")
 	})
 }

@@ -66,6 +66,13 @@ func TestRowsOfASnapshotAreJudged(t *testing.T) {
 		r.must(t, "status", "--check")
 		met("4", "3")
 		r.same(t)
+
+		// What is edited by hand is found, and named with what helps. An event cannot.
+		r.atTarget(t, "update past set price = 77 where id = 3 and price = 30")
+		r.refused(t, 1, []string{"id=3", "not what its snapshots say", "--full"}, "verify")
+		r.refused(t, 3, []string{"takes snapshots"}, "apply-event", eventFile(t, "past", `{"id": 3}`)...)
+		r.must(t, "refresh", "--flow", "past", "--full", "--force")
+		r.same(t)
 	})
 }
 
