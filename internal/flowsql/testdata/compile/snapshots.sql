@@ -23,3 +23,5 @@ FLOW AUTO CDC FROM SNAPSHOT (
   WITH big AS (SELECT c.id, sum(o.price) AS total FROM main.shop.customers c JOIN shop.`Orders` AS o ON o.id = c.id WHERE o.state <> "gone" GROUP BY c.id)
   SELECT id, `Total`, count(*) AS n FROM big WHERE total >= 1.5 AND id IN (SELECT id FROM a.shop.live WHERE x != 'it''s') GROUP BY id, `Total`
 ) WITH VERSION (SELECT max(v) FROM shop.loads) KEYS (id);
+CREATE STREAMING TABLE t5 (CONSTRAINT named EXPECT (name IS NOT NULL) ON VIOLATION DROP ROW)
+FLOW AUTO CDC FROM SNAPSHOT shop.customers KEYS (id);
