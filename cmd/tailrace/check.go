@@ -63,6 +63,9 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 	}
 	defer src.close(ctx)
 	bound, findings, err := e.bind(ctx, src, nothing)
+	for _, n := range e.sqlNotes() {
+		findings = append(findings, sink.Finding{What: n})
+	}
 	if err != nil {
 		if fault.KindOf(err) != fault.Operator || fault.RemedyOf(err) == "" {
 			return nil, err
@@ -182,6 +185,7 @@ func asFinding(err error) sink.Finding {
 }
 
 func (a *app) planCommand() *cobra.Command {
+	var inSQL bool
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "Print what run would create or alter, and what is not replicated; changes nothing",
@@ -191,9 +195,13 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if inSQL {
+				return a.planSQL(env)
+			}
 			return a.plan(cmd.Context(), env)
 		},
 	}
+	c.Flags().BoolVar(&inSQL, "sql", false, "print what the files of `sql` say, in canonical form and as YAML; connects to nothing")
 	return a.configured(c)
 }
 
@@ -290,6 +298,9 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 	}
 	for _, f := range findings {
 		fmt.Fprintf(a.out, "-- %s; remedy: %s\n", f.What, f.Remedy)
+	}
+	for _, n := range env.sqlNotes() {
+		fmt.Fprintf(a.out, "-- note: %s\n", oneLine(n))
 	}
 	return nil
 }

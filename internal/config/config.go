@@ -18,6 +18,7 @@ import (
 
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
+	"tailrace/internal/flowsql"
 )
 
 // Config is one pipeline's configuration. config.example.yaml documents every key
@@ -31,6 +32,8 @@ type Config struct {
 	Rewind      Rewind        `yaml:"rewind"`
 	Relations   Relations     `yaml:"relations"`
 	Flows       []Flow        `yaml:"flows"`
+	SQLFiles    Names         `yaml:"sql"`
+	SQLCatalogs Catalogs      `yaml:"sql_catalogs"`
 	Listen      string        `yaml:"listen"`
 	Pprof       bool          `yaml:"pprof"`
 	QueueBytes  Bytes         `yaml:"queue_bytes"`
@@ -39,6 +42,8 @@ type Config struct {
 	MaxLag      time.Duration `yaml:"max_lag"`
 	LogLevel    string        `yaml:"log_level"`
 	LogFormat   string        `yaml:"log_format"`
+
+	written *Written
 }
 
 // Source is where changes come from.
@@ -286,7 +291,7 @@ func (c *Config) ofFiles(f *Flow) bool {
 	return schema == "" && slices.ContainsFunc(c.Relations, func(r Relation) bool { return r.Name == table })
 }
 
-// Specs returns the flows' specifications.
+// Specs returns the flows' specifications: those of the file, then those in SQL.
 func (c *Config) Specs() []flow.Spec {
 	specs := make([]flow.Spec, len(c.Flows))
 	for i, f := range c.Flows {
@@ -311,7 +316,7 @@ func (c *Config) Specs() []flow.Spec {
 			specs[i].Expect = append(specs[i].Expect, flow.Expectation{Name: e.Name, Condition: e.Condition, Action: cmp.Or(e.OnViolation, flow.Warn)})
 		}
 		if specs[i].Sequenced.TombstoneRetention == 0 {
-			specs[i].Sequenced.TombstoneRetention = max(48*time.Hour, c.Rewind.Keep) // it covers the window
+			specs[i].Sequenced.TombstoneRetention = c.retention()
 		}
 		if specs[i].ChangeFeed = f.ChangeFeed; f.ChangeFeed {
 			specs[i].FeedKeep = flow.DefaultFeedKeep
@@ -325,6 +330,9 @@ func (c *Config) Specs() []flow.Spec {
 		if specs[i].HistoryStart == "" {
 			specs[i].HistoryStart = flow.HistoryStartSnapshot
 		}
+	}
+	if c.written != nil {
+		specs = append(specs, c.written.Plan.Flows...)
 	}
 	return specs
 }
@@ -350,6 +358,10 @@ func (s *Snapshot) spec() *flow.Snapshot {
 	return out
 }
 
+// retention is how long flows remember deletes unless they say: it covers the window of
+// rewind.
+func (c *Config) retention() time.Duration { return max(flowsql.DefaultRetention, c.Rewind.Keep) }
+
 // Validate checks everything that needs no database.
 func (c *Config) Validate() error {
 	bad := fault.Badly
@@ -374,7 +386,7 @@ func (c *Config) Validate() error {
 		return bad("source.zero_dates is error, null or text, not %q", c.Source.ZeroDates)
 	case c.Source.Kind == "files" && slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil && f.Snapshot.Path == "" }):
 		return bad("a snapshot by relation or query needs a database as source; with source.kind files it has a path")
-	case c.Source.Kind == "files" && len(c.Relations) == 0 && !slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil }):
+	case c.Source.Kind == "files" && len(c.Relations) == 0 && !slices.ContainsFunc(c.Specs(), func(s flow.Spec) bool { return s.Snapshot != nil }):
 		return bad("source.kind files needs `relations`: each a name with a path, such as `users_cdf: {path: \"feed/*.jsonl\", format: jsonl}`")
 	case !slices.Contains([]string{"duckdb", "postgres", "mysql"}, c.Destination.Kind):
 		return bad("destination.kind %q is not known; it is duckdb, postgres or mysql", c.Destination.Kind)
@@ -384,8 +396,8 @@ func (c *Config) Validate() error {
 		return bad("`destination.dsn` is missing: the path of the DuckDB file, such as shop.duckdb")
 	case c.Destination.DuckDB.SnapshotEvery != 0 && c.Destination.DuckDB.SnapshotEvery < time.Minute:
 		return bad("destination.duckdb.snapshot_every is at least 60s, or 0 for none")
-	case len(c.Flows) == 0:
-		return bad("`flows` is empty: add at least `- source: public.*`")
+	case len(c.Specs()) == 0:
+		return bad("`flows` is empty: add at least `- source: public.*`, or name files with `sql`")
 	case c.Hydrate.Mode != "copy" && c.Hydrate.Mode != "prepare" && c.Hydrate.Mode != "adopt":
 		return bad("hydrate.mode is copy, prepare or adopt, not %q", c.Hydrate.Mode)
 	case c.Hydrate.Mode != "copy" && c.Source.Kind == "files":
@@ -424,17 +436,10 @@ func (c *Config) Validate() error {
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return bad("log_level is debug, info, warn or error, not %q", c.LogLevel)
 	}
-	once := map[string]bool{}
 	for _, f := range c.Flows {
-		before, again := once[f.Source]
-		once[f.Source] = f.Once
 		switch {
-		case f.TombstoneRetention > 0 && f.TombstoneRetention < c.Rewind.Keep:
-			return bad("flow %q: tombstone_retention (%s) is shorter than rewind.keep (%s): a replay from the oldest rewind point would meet deletes that are forgotten already; make it at least as long", f.Source, f.TombstoneRetention, c.Rewind.Keep)
 		case f.Snapshot != nil && f.Source != "":
 			return bad("flow %q: source and snapshot exclude each other: snapshot says what is read", f.Source)
-		case again && before != f.Once && c.ofFiles(&f):
-			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", f.Source)
 		case f.ChangeFeedRetention != nil && !f.ChangeFeed:
 			return bad("flow %q: change_feed_retention goes with change_feed: true", f.Source)
 		case f.SourceKind == "table" && c.ofFiles(&f):
@@ -449,10 +454,21 @@ func (c *Config) Validate() error {
 			return bad("flow %q: late_beyond_retention is apply or quarantine, not %q", f.Source, f.LateBeyondRetention)
 		}
 	}
+	once := map[string]bool{}
 	for _, s := range c.Specs() {
 		if err := s.Validate(); err != nil {
 			return err
 		}
+		if keep := s.Sequenced.TombstoneRetention; keep < c.Rewind.Keep {
+			return bad("flow %q: tombstone_retention (%s) is shorter than rewind.keep (%s): a replay from the oldest rewind point would meet deletes that are forgotten already; make it at least as long", s.Source, keep, c.Rewind.Keep)
+		}
+		if !s.Files {
+			continue
+		}
+		if before, again := once[s.Source]; again && before != s.Once {
+			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", s.Source)
+		}
+		once[s.Source] = s.Once
 	}
 	return nil
 }
@@ -514,6 +530,7 @@ func leaves(t reflect.Type, prefix string, fn func(path string)) {
 		f := t.Field(i)
 		p := prefix + f.Tag.Get("yaml")
 		switch {
+		case !f.IsExported():
 		case f.Type.Kind() == reflect.Struct:
 			leaves(f.Type, p+".", fn)
 		case f.Type.Kind() != reflect.Slice:

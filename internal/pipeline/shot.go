@@ -212,6 +212,7 @@ func versionsOf(ctx context.Context, set source.Versions, t change.Type) ([]vers
 // bindShot binds a snapshot flow.
 func bindShot(spec *flow.Spec, order int, rel *source.Relation, shot Shot, sourceDefault, defaultSchema string) (Bound, error) {
 	t := rel.Table
+	spec = spec.Resolved(t)
 	keys := spec.Keys
 	if len(keys) == 0 {
 		keys = rel.PrimaryKey
