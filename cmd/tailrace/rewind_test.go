@@ -306,6 +306,9 @@ flows:
 		r.put(t, "feed/b.jsonl", `{"k":1,"v":"b","n":2}`+"\n"+`{"k":2,"v":"b","n":2}`)
 		r.once(t)
 		r.holds(t, "t", []string{"k", "v"}, "1 b", "2 b")
+		if err := os.Remove(filepath.Join(r.dir, "feed", "a.jsonl")); err != nil { // it is not taken again
+			t.Fatal(err)
+		}
 		r.must(t, "rewind", "--to", "first", "--yes")
 		r.holds(t, "t", []string{"k", "v"}, "1 a")
 		r.must(t, "replay")
