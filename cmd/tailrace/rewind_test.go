@@ -322,3 +322,30 @@ flows:
 		r.holds(t, "t", []string{"k", "v"}, "1 a")
 	})
 }
+
+// A MariaDB or MySQL source keeps its log by itself; a place in it can be named by GTIDs.
+func TestABinlogIsReplayedUpToGTIDs(t *testing.T) {
+	overOneKind(t, func(t *testing.T, kind string) {
+		r := newMyRigOn(t, dbtest.MariaDB(t), kind, "rewind: {keep: 6h}\nflows: [{source: DB.items}]",
+			`create table items (id int primary key, v int)`, `insert into items values (1, 1)`)
+		r.once(t)
+		var gtids []string
+		for v := 2; v < 5; v++ {
+			r.exec(t, fmt.Sprintf("update items set v = %d", v))
+			gtids = append(gtids, r.my.Query(t, "", "SELECT @@gtid_binlog_pos")[0])
+		}
+		r.once(t)
+		for i, gtid := range gtids {
+			contains(t, r.must(t, "rewind", "--to", gtids[0], "--yes"), "rewound to point 1")
+			r.holds(t, "items", []string{"id", "v"}, "1 1")
+			r.must(t, "replay", "--until", gtid)
+			r.holds(t, "items", []string{"id", "v"}, fmt.Sprintf("1 %d", i+2))
+			r.must(t, "replay")
+			r.holds(t, "items", []string{"id", "v"}, "1 4")
+		}
+		contains(t, r.must(t, "status"), "rewind")
+		r.refused(t, 3, []string{"lies behind", "tailrace rewind --to"}, "replay", "--until", gtids[0])
+		r.refused(t, 2, []string{"no GTIDs of that form"}, "rewind", "--to", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", "--yes")
+		r.same(t)
+	})
+}
