@@ -41,6 +41,7 @@ type status struct {
 	Problems    []string         `json:"problems"`   // what makes --check exit 1
 
 	Expected []expectedStatus `json:"expectations"` // what they met, by outcome
+	Feeds    []fedStatus      `json:"change_feeds"`
 
 	Rewind *rewindStatus `json:"rewind,omitempty"` // rewind points; none are configured, and none there: null
 }
@@ -184,7 +185,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
-	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Snapshots: []snapshotStatus{}, Quarantine: map[string]int64{}, Expected: []expectedStatus{}, Gaps: []gapStatus{}, Problems: []string{}}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Snapshots: []snapshotStatus{}, Quarantine: map[string]int64{}, Expected: []expectedStatus{}, Feeds: []fedStatus{}, Gaps: []gapStatus{}, Problems: []string{}}
 	switch mark.Phase {
 	case checkpoint.None:
 		st.Phase = "not started"
@@ -227,6 +228,9 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 			phase = checkpoint.Catching
 		}
 		st.Flows = append(st.Flows, flowStatus{Flow: f.Name, Target: f.Target.String(), Source: f.Source.String(), Phase: string(phase), Since: f.Since.String()})
+	}
+	if err := st.fed(ctx, dst); err != nil {
+		return nil, err
 	}
 	memory, sequenced := dst.(sink.Memory)
 	if sequenced {
@@ -460,6 +464,7 @@ func (a *app) printStatus(st *status) {
 		w.Flush()
 	}
 	a.printSnapshots(st.Snapshots)
+	a.printFeeds(st.Feeds)
 	if len(st.Expected) > 0 {
 		fmt.Fprintln(a.out)
 		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)

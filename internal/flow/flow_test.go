@@ -159,4 +159,16 @@ func TestColumnsChooseAndCheck(t *testing.T) {
 	if _, _, _, err = s.Columns(table, []string{"id"}); err == nil || !strings.Contains(err.Error(), "reserved") {
 		t.Errorf("reserved name: %v", err)
 	}
+	s.ExceptColumnList, s.TrackHistoryExcept = []string{"__start_at"}, nil
+	if chosen, _, _, err = s.Columns(table, []string{"id"}); err != nil || len(chosen) != 3 {
+		t.Errorf("a reserved name left out: %v, %v", chosen, err)
+	}
+	s.ExceptColumnList, s.ColumnList = nil, []string{"id", "city"}
+	if chosen, _, _, err = s.Columns(table, []string{"id"}); err != nil || len(chosen) != 2 {
+		t.Errorf("a reserved name not selected: %v, %v", chosen, err)
+	}
+	s.ColumnList, s.SCDType = nil, 1
+	if chosen, _, _, err = s.Columns(table, []string{"id", "__start_at"}); err != nil || len(chosen) != 4 {
+		t.Errorf("a history's columns in a type 1 target: %v, %v", chosen, err)
+	}
 }

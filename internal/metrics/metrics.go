@@ -162,6 +162,22 @@ func describe(version string) []figure {
 		}
 		return out
 	})
+	feeds := func(name, help string, of func(f *pipeline.FeedSize) (float64, bool)) {
+		add(prometheus.GaugeValue, name, help, []string{"target"}, func(b *Board) (out []sample) {
+			list := b.stats.Feeds()
+			for i := range list {
+				if v, ok := of(&list[i]); ok {
+					out = append(out, sample{v, []string{list[i].Target.String()}})
+				}
+			}
+			return out
+		})
+	}
+	feeds("change_feed_rows", "Changes in a target's change feed, measured once a minute; of a large one an estimate.", func(f *pipeline.FeedSize) (float64, bool) { return float64(f.Rows), true })
+	feeds("change_feed_bytes", "What a target's change feed takes on disk.", func(f *pipeline.FeedSize) (float64, bool) { return float64(f.Bytes), true })
+	feeds("change_feed_oldest_timestamp_seconds", "Commit time of the oldest change in a target's change feed, in seconds since the Unix epoch.", func(f *pipeline.FeedSize) (float64, bool) {
+		return float64(f.Oldest.UnixMicro()) / 1e6, !f.Oldest.IsZero()
+	})
 	add(prometheus.CounterValue, "sequenced_events_total", "Events of flows with sequence_by, by what they met: all, late, ties, duplicates, truncated, beyond_horizon, set_aside.", []string{"met"}, func(b *Board) []sample {
 		s := &b.stats.Sequenced
 		return []sample{

@@ -26,7 +26,7 @@ type Bound struct {
 	flow  *sequenced.Flow  // of a sequenced flow, or one of snapshots
 	rules []sequenced.Rule // its expectations
 	tally *sequenced.Tally // what they met; nil: there are none
-	judge *sequenced.Judge // of an ordered flow; a sequenced one has it in flow
+	judge *sequenced.Judge // of an ordered flow, or one of snapshots; a sequenced one has it in flow
 	order int              // in which it was declared, among the flows into its target
 	// second: another flow before it writes the same (sequenced) target, which is
 	// planned, copied and remembered once.

@@ -59,6 +59,7 @@ type follower struct {
 	written time.Time     // when the mark was last written
 	done    chan struct{} // closed when the loop has applied its last batch
 	wake    chan struct{} // something was applied: ask what is durable
+	trims   trimmer
 }
 
 // routeKey is a relation: the source's number for it, and above that where it comes
@@ -120,7 +121,7 @@ func (s *session) follow(stop, work context.Context, until stretch) error {
 		drain:  s.mode.Once && s.files != nil,
 		routes: map[routeKey][]*route{}, byTgt: map[change.Name]*route{}, lanes: map[change.Name]*channel{},
 		end: s.mark.Position, resume: s.mark.Resume, applied: s.mark.Position,
-		done: make(chan struct{}), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), wake: make(chan struct{}, 1), trims: s.trimmer(),
 	}
 	var wanted []Bound
 	for i := range s.bound {
@@ -262,6 +263,11 @@ func (f *follower) loop(stop, work context.Context) error {
 		if err := f.flush(work); err != nil {
 			return err
 		}
+		if !f.open {
+			if _, err := f.trims.trim(work); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -280,13 +286,24 @@ func (f *follower) await(stop, work context.Context, began time.Time, backlog bo
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		limit = timer.C
-	} else if !f.open && f.applied.Before(f.end) { // a source that falls silent says nothing that would wake us
-		if f.quietDue() {
+	} else if !f.open {
+		wait := f.trims.wait()
+		if f.applied.Before(f.end) { // a source that falls silent says nothing that would wake us
+			if f.quietDue() {
+				return false, nil
+			}
+			if quiet := quietEvery - time.Since(f.written); wait < 0 || quiet < wait {
+				wait = quiet
+			}
+		}
+		if wait == 0 {
 			return false, nil
 		}
-		timer := time.NewTimer(quietEvery - time.Since(f.written))
-		defer timer.Stop()
-		limit = timer.C
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			limit = timer.C
+		}
 	}
 	select {
 	case <-f.queue.filled:

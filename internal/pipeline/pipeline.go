@@ -348,6 +348,11 @@ func (s *session) walk(stop, work context.Context) error {
 	if read.Err() != nil && stop.Err() == nil {
 		return errPaused
 	}
+	if s.mode.Once {
+		if err := s.trimOnce(work); err != nil {
+			return err
+		}
+	}
 	if s.mode.refreshed != nil && s.shots.missed == nil && stop.Err() == nil {
 		return s.mode.refreshed(s)
 	}
@@ -422,7 +427,7 @@ func (s *session) parked(st checkpoint.Table, reason, remedy string) checkpoint.
 		remedy += ", then: "
 	}
 	again := "tailrace resync --table " + st.Target.String()
-	if len(s.flowsOf(st.Target)) > 0 || s.expected(st.Target) { // with a sequence, or judged
+	if len(s.flowsOf(st.Target)) > 0 { // with a sequence
 		again = "tailrace backfill --table " + st.Target.String() + " --overwrite"
 	}
 	s.markMu.Lock()
@@ -496,6 +501,11 @@ func (s *session) survey(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	for i := range s.Flows {
+		if f := &s.Flows[i]; f.Snapshot != nil && shots[i].rel == nil {
+			s.warnOnce("FIRST_SNAPSHOT_EMPTY: no snapshot file is there yet; nothing is done before one is", "flow", cmp.Or(f.Sequenced.Name, f.Target), "path", f.Snapshot.Path)
+		}
 	}
 	for _, f := range findings {
 		if f.Blocks {

@@ -45,6 +45,7 @@ type Stats struct {
 	unresolved counts
 	violated   violated
 	failure    atomic.Pointer[Failure]
+	feeds      atomic.Pointer[[]FeedSize]
 
 	// Batch, if not nil, is told of every batch written, by the goroutine that wrote it.
 	Batch func(BatchFigures)
@@ -120,6 +121,35 @@ func (s *Stats) aside(flow string) {
 		s.unresolved.of = map[string]int64{}
 	}
 	s.unresolved.of[flow]++
+}
+
+// FeedSize is how much a target's change feed holds.
+type FeedSize = sink.FeedSize
+
+// Feeds returns how large the change feeds were when they were measured last, which is
+// done once a minute while a pipeline follows.
+func (s *Stats) Feeds() []FeedSize {
+	if list := s.feeds.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// SetFeeds says how large they are.
+func (s *Stats) SetFeeds(list []FeedSize) { s.feeds.Store(&list) }
+
+// resolved takes n events of a flow off.
+func (s *Stats) resolved(flow string, n int64) {
+	if n == 0 {
+		return
+	}
+	s.unresolved.mu.Lock()
+	defer s.unresolved.mu.Unlock()
+	if left := s.unresolved.of[flow] - n; left > 0 {
+		s.unresolved.of[flow] = left
+	} else {
+		delete(s.unresolved.of, flow)
+	}
 }
 
 // Unresolved returns how many events of each flow are in quarantine. Events that

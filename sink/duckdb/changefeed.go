@@ -494,6 +494,72 @@ func newestChange(ctx context.Context, c *conn, feed string) (int64, error) {
 	return c.number(ctx, fmt.Sprintf("SELECT coalesce(max(%s), 0) FROM %s", quote(sink.FeedID), feed))
 }
 
+// trimFeed removes what is too old among the oldest changes of a feed. last is its newest.
+func trimFeed(feed string, span, last int64, keep time.Duration) string {
+	return fmt.Sprintf("DELETE FROM %s WHERE %[2]s < (SELECT min(%[2]s) FROM %[1]s) + %[3]d AND %[2]s < %[4]d AND %[5]s < now() - to_microseconds(%[6]d)",
+		feed, quote(sink.FeedID), span, last, quote(sink.FeedCommitTime), keep.Microseconds())
+}
+
+// TrimFeed implements sink.Feeds.
+func (w *Writer) TrimFeed(ctx context.Context, t *scd.Target) (removed int64, err error) {
+	feed := w.bookTable(feedName(t))
+	err = w.amend(ctx, "remove old changes from the change feed of "+t.Name.String(), func(c *conn) error {
+		if there, err := w.hasBookTable(ctx, c, feedName(t)); err != nil || !there {
+			return err
+		}
+		last, err := newestChange(ctx, c, feed)
+		if err == nil {
+			removed, err = c.exec(ctx, trimFeed(feed, sink.FeedStep, last, t.FeedKeep))
+		}
+		return err
+	})
+	return removed, err
+}
+
+// blockBytes is the size of a block of a DuckDB file.
+const blockBytes = 256 << 10
+
+// Feeds implements sink.Feeds. Rows are counted from what the engine knows of its row
+// groups.
+func (w *Writer) Feeds(ctx context.Context) (list []sink.FeedSize, err error) {
+	err = w.readBook(ctx, "feeds", func(c *conn) error {
+		err := c.each(ctx, func(cells []*string) error {
+			list = append(list, sink.FeedSize{Target: change.Name{Schema: *cells[0], Table: *cells[1]}, Table: *cells[2]})
+			return nil
+		}, "SELECT target_schema, target_table, feed FROM "+w.bookTable("feeds")+" WHERE pipeline = $1 ORDER BY 1, 2", w.cfg.Pipeline)
+		if err != nil {
+			return err
+		}
+		there := list[:0]
+		for _, f := range list {
+			if found, err := w.hasBookTable(ctx, c, f.Table); err != nil || !found {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			table := w.bookTable(f.Table)
+			oldest := int64(0)
+			for sql, into := range map[string]*int64{
+				"SELECT count(*) FROM " + table: &f.Rows,
+				fmt.Sprintf("SELECT coalesce(epoch_us(arg_min(%s, %s)), 0) FROM %s", quote(sink.FeedCommitTime), quote(sink.FeedID), table):                                             &oldest,
+				fmt.Sprintf("SELECT count(DISTINCT block_id) * %d FROM pragma_storage_info('%s') WHERE persistent AND block_id >= 0", blockBytes, strings.ReplaceAll(table, "'", "''")): &f.Bytes,
+			} {
+				if *into, err = c.number(ctx, sql); err != nil {
+					return err
+				}
+			}
+			if oldest != 0 {
+				f.Oldest = time.UnixMicro(oldest)
+			}
+			there = append(there, f)
+		}
+		list = there
+		return nil
+	})
+	return list, w.explain("measure the change feeds", err)
+}
+
 // feedChanges writes the feeds of the targets that the open transaction has changed.
 func (a *applier) feedChanges(ctx context.Context, b *sink.Batch) error {
 	for _, n := range a.fed {
@@ -527,8 +593,7 @@ func (a *applier) feedChanges(ctx context.Context, b *sink.Batch) error {
 		f.last += written
 		if keep := n.target.FeedKeep; f.trim.Due(keep) {
 			// The newest change stays: the numbers go on from it.
-			removed, err := a.conn.exec(ctx, fmt.Sprintf("DELETE FROM %s WHERE %[2]s < (SELECT min(%[2]s) FROM %[1]s) + %[3]d AND %[2]s < %[4]d AND %[5]s < now() - to_microseconds(%[6]d)",
-				feed, quote(sink.FeedID), sink.FeedSpan(written), f.last, quote(sink.FeedCommitTime), keep.Microseconds()))
+			removed, err := a.conn.exec(ctx, trimFeed(feed, sink.FeedSpan(written), f.last, keep))
 			if err != nil {
 				return err
 			}

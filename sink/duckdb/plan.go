@@ -5,6 +5,7 @@ package duckdb
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"tailrace/internal/change"
@@ -179,7 +180,10 @@ func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation, ours bool) 
 	}
 	_, starts := rel.find(scd.StartColumn)
 	_, ends := rel.find(scd.EndColumn)
-	if history := t.Kind == scd.Type2 || t.Bitemporal != nil; (starts && ends) != history {
+	copied := t.Bitemporal == nil && slices.ContainsFunc(t.Columns, func(c scd.Column) bool { // it has a history's columns as columns like others
+		return strings.EqualFold(c.Name, scd.StartColumn) || strings.EqualFold(c.Name, scd.EndColumn)
+	})
+	if history := t.Kind == scd.Type2 || t.Bitemporal != nil; !copied && (starts && ends) != history {
 		block("DROP TABLE "+name+"; or give the flow another target", "target %s keeps another kind of past: it %s the columns %s and %s",
 			t.Name, map[bool]string{true: "lacks", false: "has"}[history], scd.StartColumn, scd.EndColumn)
 		p.Problems[len(p.Problems)-1].Flow = starts == ends

@@ -103,6 +103,14 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 				return err
 			}
 		}
+		if j := r.Judged; j != nil {
+			if err := w.afresh(ctx, c, t.Name, j.Flow); err != nil {
+				return err
+			}
+			if err := w.setAside(ctx, c, j.Aside, j.Met); err != nil {
+				return err
+			}
+		}
 		if _, err := c.exec(ctx, "DROP TABLE "+stage); err != nil {
 			return err
 		}

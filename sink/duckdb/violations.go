@@ -60,10 +60,12 @@ func (w *Writer) SetAside(ctx context.Context, events []sink.Aside, met []sink.V
 
 // Afresh implements sink.Memory.
 func (w *Writer) Afresh(ctx context.Context, target change.Name, flow string) error {
-	return w.amend(ctx, "begin a flow's quarantine afresh", func(c *conn) error {
-		if _, err := w.resolveWhere(ctx, c, "target_schema = $2 AND target_table = $3 AND flow = $4", target.Schema, target.Table, flow); err != nil {
-			return err
-		}
-		return w.forget(ctx, c, "violations", "target_schema = $2 AND target_table = $3 AND flow = $4", target.Schema, target.Table, flow)
-	})
+	return w.amend(ctx, "begin a flow's quarantine afresh", func(c *conn) error { return w.afresh(ctx, c, target, flow) })
+}
+
+func (w *Writer) afresh(ctx context.Context, c *conn, target change.Name, flow string) error {
+	if _, err := w.resolveWhere(ctx, c, "target_schema = $2 AND target_table = $3 AND flow = $4", target.Schema, target.Table, flow); err != nil {
+		return err
+	}
+	return w.forget(ctx, c, "violations", "target_schema = $2 AND target_table = $3 AND flow = $4", target.Schema, target.Table, flow)
 }

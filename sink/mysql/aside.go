@@ -248,17 +248,19 @@ func (w *Writer) SetAside(ctx context.Context, events []sink.Aside, met []sink.V
 
 // Afresh implements sink.Memory.
 func (w *Writer) Afresh(ctx context.Context, target change.Name, flow string) error {
-	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error {
-		if err := w.keepAsides(ctx, s, bind(" AND target_schema = ? AND target_table = ? AND flow = ?", target.Schema, target.Table, flow)); err != nil {
+	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error { return w.afresh(ctx, s, target, flow) })
+}
+
+func (w *Writer) afresh(ctx context.Context, s *session, target change.Name, flow string) error {
+	if err := w.keepAsides(ctx, s, bind(" AND target_schema = ? AND target_table = ? AND flow = ?", target.Schema, target.Table, flow)); err != nil {
+		return err
+	}
+	for _, sql := range []string{resolveFlowSQL, forgetFlowsSQL} {
+		if _, err := s.exec(ctx, bind(sql, w.cfg.Pipeline, target.Schema, target.Table, flow)); err != nil {
 			return err
 		}
-		for _, sql := range []string{resolveFlowSQL, forgetFlowsSQL} {
-			if _, err := s.exec(ctx, bind(sql, w.cfg.Pipeline, target.Schema, target.Table, flow)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Forget implements sink.Memory.

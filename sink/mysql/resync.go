@@ -215,6 +215,14 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 				return err
 			}
 		}
+		if j := r.Judged; j != nil {
+			if err := w.afresh(ctx, s, t.Name, j.Flow); err != nil {
+				return err
+			}
+			if err := w.setAside(ctx, s, j.Aside, j.Met); err != nil {
+				return err
+			}
+		}
 		fault.KillPoint("target replaced")
 		return nil
 	})

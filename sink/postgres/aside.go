@@ -248,38 +248,42 @@ func (w *Writer) Violations(ctx context.Context) ([]sink.Violation, error) {
 
 // SetAside implements sink.Memory.
 func (w *Writer) SetAside(ctx context.Context, events []sink.Aside, met []sink.Violation) error {
-	return w.amend(ctx, "set events aside", func(s *session) error {
-		run := func(sql string, params [][]byte) error {
-			limited, done := s.limited(ctx)
-			defer done()
-			return s.conn.ExecParams(limited, sql, params, nil, nil, nil).Read().Err
+	return w.amend(ctx, "set events aside", func(s *session) error { return w.setAside(ctx, s, events, met) })
+}
+
+func (w *Writer) setAside(ctx context.Context, s *session, events []sink.Aside, met []sink.Violation) error {
+	run := func(sql string, params [][]byte) error {
+		limited, done := s.limited(ctx)
+		defer done()
+		return s.conn.ExecParams(limited, sql, params, nil, nil, nil).Read().Err
+	}
+	for len(events) > 0 {
+		n, params := w.asideParams(events)
+		if err := run(saveAsideSQL, params); err != nil {
+			return err
 		}
-		for len(events) > 0 {
-			n, params := w.asideParams(events)
-			if err := run(saveAsideSQL, params); err != nil {
-				return err
-			}
-			events = events[n:]
+		events = events[n:]
+	}
+	for i := range met {
+		if err := run(saveViolationSQL, w.violationParams(&met[i])); err != nil {
+			return err
 		}
-		for i := range met {
-			if err := run(saveViolationSQL, w.violationParams(&met[i])); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Afresh implements sink.Memory.
 func (w *Writer) Afresh(ctx context.Context, target change.Name, flow string) error {
-	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error {
-		for _, sql := range []string{keepResolvedSQL + ofFlow, resolveFlowSQL, forgetFlowsSQL} {
-			if _, err := s.query(ctx, sql, w.cfg.Pipeline, target.Schema, target.Table, flow); err != nil {
-				return err
-			}
+	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error { return w.afresh(ctx, s, target, flow) })
+}
+
+func (w *Writer) afresh(ctx context.Context, s *session, target change.Name, flow string) error {
+	for _, sql := range []string{keepResolvedSQL + ofFlow, resolveFlowSQL, forgetFlowsSQL} {
+		if _, err := s.query(ctx, sql, w.cfg.Pipeline, target.Schema, target.Table, flow); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Forget implements sink.Memory.

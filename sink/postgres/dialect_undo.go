@@ -200,8 +200,8 @@ func (sh *shape) netSQL(net, state string) string {
 
 // leaveSQL deletes the rows that are to go, and comeSQL inserts those that are to come.
 func (sh *shape) leaveSQL(net string) string {
-	return fmt.Sprintf(`DELETE FROM %[1]s AS t USING (SELECT t.ctid AS place, n.n, row_number() OVER (PARTITION BY n.image) AS i FROM %[1]s AS t JOIN %[2]s AS n ON n.image = %[3]s WHERE n.n < 0) AS d
-WHERE t.ctid = d.place AND d.i <= -d.n`, sh.name, net, image("t.", quoted(sh.keptColumns())))
+	return fmt.Sprintf(`DELETE FROM %[1]s AS t USING (SELECT t.tableoid AS part, t.ctid AS place, n.n, row_number() OVER (PARTITION BY n.image) AS i FROM %[1]s AS t JOIN %[2]s AS n ON n.image = %[3]s WHERE n.n < 0) AS d
+WHERE t.ctid = d.place AND t.tableoid = d.part AND d.i <= -d.n`, sh.name, net, image("t.", quoted(sh.keptColumns())))
 }
 
 func (sh *shape) comeSQL(net, state string) string {

@@ -166,27 +166,45 @@ func (w *Writer) DropPoints(ctx context.Context, below int64) error {
 		}
 		return err
 	}
+	epoch, err := w.owned()
+	if err != nil {
+		return err
+	}
+	s, err := w.connect(ctx, "") // no heartbeat waits behind somebody who reads one of the tables
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	return w.explain(ctx, w.dropBelow(ctx, s, epoch, below), "drop what was kept for rewind points", nil)
+}
+
+func (w *Writer) dropBelow(ctx context.Context, s *session, epoch, below int64) error {
 	for more := true; more; {
-		err := w.amend(ctx, "drop what was kept for rewind points", func(s *session) error {
-			rows, err := s.query(ctx, someUndoSQL, w.cfg.Pipeline, below)
-			if err != nil {
-				return err
-			}
-			more = len(rows) == dropChunk
-			return dropKept(ctx, s, rows)
-		})
+		if err := s.exec(ctx, "BEGIN"); err != nil {
+			return err
+		}
+		if err := w.fence(ctx, s, epoch); err != nil {
+			return err
+		}
+		rows, err := s.query(ctx, someUndoSQL, w.cfg.Pipeline, below)
 		if err != nil {
 			return err
 		}
-	}
-	return w.amend(ctx, "forget what was kept for rewind points", func(s *session) error {
-		for _, table := range []string{"undo_files", "undo_resolved"} {
-			if _, err := s.query(ctx, "DELETE FROM _tailrace."+table+" WHERE pipeline = $1 AND number < $2::bigint", w.cfg.Pipeline, below); err != nil {
-				return err
+		if more = len(rows) == dropChunk; !more {
+			for _, table := range []string{"undo_files", "undo_resolved"} {
+				if _, err := s.query(ctx, "DELETE FROM _tailrace."+table+" WHERE pipeline = $1 AND number < $2::bigint", w.cfg.Pipeline, below); err != nil {
+					return err
+				}
 			}
 		}
-		return nil
-	})
+		if err := dropKept(ctx, s, rows); err != nil {
+			return err
+		}
+		if err := s.exec(ctx, "COMMIT"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // dropAllKept drops all tables of what is kept of a pipeline, each step for itself.

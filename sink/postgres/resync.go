@@ -157,6 +157,14 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 			return done, err
 		}
 	}
+	if j := r.Judged; j != nil {
+		if err = w.afresh(ctx, s, sh.target.Name, j.Flow); err != nil {
+			return done, err
+		}
+		if err = w.setAside(ctx, s, j.Aside, j.Met); err != nil {
+			return done, err
+		}
+	}
 	if err = s.exec(ctx, "DROP TABLE "+stage+"; DROP TABLE IF EXISTS "+w.resyncNotes(sh)+"; SET LOCAL synchronous_commit = local"); err != nil {
 		return done, err
 	}
