@@ -77,7 +77,11 @@ replay passes over what they hold already.`,
 			case plan.Nothing:
 				fmt.Fprintf(a.out, "nothing to do: the mark at %s lies there already\n", placeOfMark(&plan.From))
 			case plan.Done:
-				fmt.Fprintf(a.out, "\nrewound to point %d; `tailrace replay` goes on from there\n", plan.Point.Number)
+				fmt.Fprintf(a.out, "\nrewound to point %d; `tailrace replay` goes on from there", plan.Point.Number)
+				if r.To.Number == 0 && r.To.Label == "" {
+					fmt.Fprintf(a.out, ", and `tailrace replay --until %q` up to there", r.To.Text)
+				}
+				fmt.Fprintln(a.out)
 			case ctx.Err() != nil:
 				return fault.Refuse("give it again", "the rewind was stopped; nothing has happened")
 			}

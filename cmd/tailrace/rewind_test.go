@@ -171,7 +171,7 @@ func TestTargetsAreRewoundAndReplayed(t *testing.T) {
 // that was copied again since stay as they are.
 func TestSomeFlowsAreRewoundAndOthersStay(t *testing.T) {
 	server := dbtest.Postgres(t)
-	overAllKinds(t, func(t *testing.T, kind string) {
+	overKinds(t, func(t *testing.T, kind string) {
 		rnd := rand.New(rand.NewPCG(3, 4))
 		r := newRig(t, server, kind, rewindTables, rewindFlows)
 		r.once(t)
@@ -193,9 +193,7 @@ func TestSomeFlowsAreRewoundAndOthersStay(t *testing.T) {
 		r.exec(t, `create table added (id int primary key); insert into added values (1), (2)`)
 		r.reconfigure(t, "flows:\n", "flows:\n  - {source: added}\n")
 		r.once(t)
-		if kind != "mysql" {
-			r.must(t, "resync", "--table", "scratch")
-		}
+		r.must(t, "resync", "--table", "scratch")
 		r.exec(t, `insert into added values (3)`, `update items set n = 0`)
 		r.once(t)
 		end = r.all(t)
@@ -276,8 +274,8 @@ func TestADestinationRestoredFromABackupGoesOn(t *testing.T) {
 	r.once(t)
 	r.must(t, "checkpoint", "create", "--label", "later")
 	end := r.all(t)
-	for _, left := range []string{".wal"} {
-		os.Remove(r.dest.dsn + left)
+	if err := os.RemoveAll(r.dest.dsn + ".wal"); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(r.dest.dsn, backup, 0o600); err != nil {
 		t.Fatal(err)
@@ -306,6 +304,9 @@ flows:
 		r.put(t, "feed/b.jsonl", `{"k":1,"v":"b","n":2}`+"\n"+`{"k":2,"v":"b","n":2}`)
 		r.once(t)
 		r.holds(t, "t", []string{"k", "v"}, "1 b", "2 b")
+		if err := os.Remove(filepath.Join(r.dir, "feed", "a.jsonl")); err != nil { // it is not taken again
+			t.Fatal(err)
+		}
 		r.must(t, "rewind", "--to", "first", "--yes")
 		r.holds(t, "t", []string{"k", "v"}, "1 a")
 		r.must(t, "replay")
@@ -317,5 +318,32 @@ flows:
 		contains(t, r.must(t, "rewind", "--to", "first", "--yes", "--allow-gap"), "missing after a replay")
 		r.must(t, "replay")
 		r.holds(t, "t", []string{"k", "v"}, "1 a")
+	})
+}
+
+// A MariaDB or MySQL source keeps its log by itself; a place in it can be named by GTIDs.
+func TestABinlogIsReplayedUpToGTIDs(t *testing.T) {
+	overOneKind(t, func(t *testing.T, kind string) {
+		r := newMyRigOn(t, dbtest.MariaDB(t), kind, "rewind: {keep: 6h}\nflows: [{source: DB.items}]",
+			`create table items (id int primary key, v int)`, `insert into items values (1, 1)`)
+		r.once(t)
+		var gtids []string
+		for v := 2; v < 5; v++ {
+			r.exec(t, fmt.Sprintf("update items set v = %d", v))
+			gtids = append(gtids, r.my.Query(t, "", "SELECT @@gtid_binlog_pos")[0])
+		}
+		r.once(t)
+		for i, gtid := range gtids {
+			contains(t, r.must(t, "rewind", "--to", gtids[0], "--yes"), "rewound to point 1")
+			r.holds(t, "items", []string{"id", "v"}, "1 1")
+			r.must(t, "replay", "--until", gtid)
+			r.holds(t, "items", []string{"id", "v"}, fmt.Sprintf("1 %d", i+2))
+			r.must(t, "replay")
+			r.holds(t, "items", []string{"id", "v"}, "1 4")
+		}
+		contains(t, r.must(t, "status"), "rewind")
+		r.refused(t, 3, []string{"lies behind", "tailrace rewind --to"}, "replay", "--until", gtids[0])
+		r.refused(t, 2, []string{"no GTIDs of that form"}, "rewind", "--to", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", "--yes")
+		r.same(t)
 	})
 }

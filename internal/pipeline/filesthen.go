@@ -16,14 +16,10 @@ import (
 // take again; with allowGap it names them.
 func (s *session) filesAreThere(ctx context.Context, plan *Rewound, restore *sink.Rewind, allowGap bool) error {
 	rereader, rereads := s.files.(source.Rereader)
-	memory, remembers := s.dst.(sink.Memory)
-	if len(restore.Relations) == 0 || !rereads || !remembers {
+	if len(restore.Relations) == 0 || !rereads {
 		return nil
 	}
-	taken, err := memory.Files(ctx)
-	if taker, ok := s.dst.(sink.Taker); ok {
-		taken, err = taker.TakenSince(ctx, restore.To)
-	}
+	taken, err := s.dst.(sink.Rewinds).TakenSince(ctx, restore.To)
 	if err != nil {
 		return fmt.Errorf("read which files were taken: %w", err)
 	}

@@ -223,7 +223,13 @@ func (u *Until) resolve(ctx context.Context, s *session) (err error) {
 			return fmt.Errorf("read the rewind points: %w", err)
 		}
 	}
-	u.within, err = u.place(points, s.src)
+	if u.within, err = u.place(points, s.src); err != nil {
+		return err
+	}
+	holds, err := u.holds(&s.mark, time.Time{})
+	if err == nil && !holds {
+		err = fault.Refuse("tailrace rewind --to "+u.Text, "the mark at %s lies behind %s", describePlace(&s.mark, time.Time{}), u.Text)
+	}
 	return err
 }
 

@@ -365,12 +365,14 @@ func (p *points) exceeded(now time.Time) string {
 	case len(p.list) > 1 && now.Sub(oldest.Made) > p.Keep:
 		return fmt.Sprintf("it is older than rewind.keep (%s)", p.Keep)
 	case p.MaxUndo > 0 && undo > p.MaxUndo:
-		return fmt.Sprintf("%d MiB are kept in the destination for rewind points, above rewind.max_undo (%d MiB)", undo>>20, p.MaxUndo>>20)
+		return fmt.Sprintf("%.1f MiB are kept in the destination for rewind points, above rewind.max_undo (%.1f MiB)", mib(undo), mib(p.MaxUndo))
 	case p.MaxLog > 0 && kept != nil && kept.asked == oldest.Mark.Position && kept.Bytes > p.MaxLog:
-		return fmt.Sprintf("the source keeps %d MiB of log for rewind points, above rewind.max_wal (%d MiB)", kept.Bytes>>20, p.MaxLog>>20)
+		return fmt.Sprintf("the source keeps %.1f MiB of log for rewind points, above rewind.max_wal (%.1f MiB)", mib(kept.Bytes), mib(p.MaxLog))
 	}
 	return ""
 }
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
 // keepAlways tells the source what to keep, and asks what it does keep, until ctx ends.
 func (p *points) keepAlways(ctx context.Context, hold *Hold) error {

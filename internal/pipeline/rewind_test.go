@@ -99,6 +99,19 @@ func (w *rewoundWorld) holds(t *testing.T, what, want string) {
 	}
 }
 
+// holdsOne asserts that one target is as it was then, and the other as it was at the end.
+func (w *rewoundWorld) holdsOne(t *testing.T, restored, then, end string) {
+	t.Helper()
+	rows := func(text string) (one, two string) { one, two, _ = strings.Cut(text, "\n"); return one, two }
+	one, two := rows(end)
+	if r1, r2 := rows(then); restored == "t" {
+		one = r1
+	} else {
+		two = r2
+	}
+	w.holds(t, "a rewind of "+restored, one+"\n"+two)
+}
+
 // A rewind gives what was there at a point, to the byte, and a replay from there what was
 // there before the rewind; at any point on the way it gives that point; whatever fails.
 func TestRewindAndReplayGiveWhatWasThere(t *testing.T) {
@@ -125,7 +138,20 @@ func TestRewindAndReplayGiveWhatWasThere(t *testing.T) {
 				if to.Gone || w.copies[to.Number] == "" {
 					continue
 				}
-				done, err := pipeline.Rewind(t.Context(), w.cfg, pipeline.RewindRequest{To: pipeline.Moment{Text: "x", Number: to.Number}})
+				request := pipeline.RewindRequest{To: pipeline.Moment{Text: "x", Number: to.Number}}
+				if rnd.IntN(4) == 0 { // some first: the others stay, and are restored with all of them
+					some := request
+					some.Flows = []string{[]string{"t", "t_history"}[rnd.IntN(2)]}
+					if _, err := pipeline.Rewind(t.Context(), w.cfg, some); err != nil {
+						t.Fatalf("rewind of %v to %d: %v\n%s", some.Flows, to.Number, err, w.log)
+					}
+					w.holdsOne(t, some.Flows[0], w.copies[to.Number], end)
+					if rnd.IntN(2) == 0 {
+						w.replay(t, nil)
+						w.holds(t, "replayed from a rewind of some", end)
+					}
+				}
+				done, err := pipeline.Rewind(t.Context(), w.cfg, request)
 				if err != nil {
 					t.Fatalf("rewind to %d: %v\n%s", to.Number, err, w.log)
 				}

@@ -109,6 +109,9 @@ func (s *Sink) Undo(_ context.Context, to int64) (out []sink.Undo, err error) {
 	return out, s.Faults.hit("undo")
 }
 
+// TakenSince finds none: this destination takes no files.
+func (s *Sink) TakenSince(context.Context, int64) ([]change.File, error) { return nil, nil }
+
 func different[V any](a, b map[string]V) (n int64) {
 	for k := range a {
 		if !reflect.DeepEqual(a[k], b[k]) {

@@ -52,9 +52,20 @@ func (a *applier) files(ctx context.Context, list []change.File) error {
 }
 
 // Files reads the set of files that were taken.
-func (w *Writer) Files(ctx context.Context) (list []change.File, err error) {
-	err = w.readBook(ctx, "files", func(c *conn) error {
-		r, err := c.query(ctx, "SELECT relation_schema, relation_table, path, size, epoch_us(modified), checksum, events FROM "+w.bookTable("files")+" WHERE pipeline = $1", w.cfg.Pipeline)
+func (w *Writer) Files(ctx context.Context) ([]change.File, error) {
+	return w.filesOf(ctx, "files", "", w.cfg.Pipeline)
+}
+
+// TakenSince implements sink.Rewinds.
+func (w *Writer) TakenSince(ctx context.Context, to int64) ([]change.File, error) {
+	return w.filesOf(ctx, "undo_files", " AND EXISTS (SELECT 1 FROM "+w.bookTable("undo_files")+` AS u WHERE u.pipeline = f.pipeline AND u.number >= $2
+		AND u.relation_schema = f.relation_schema AND u.relation_table = f.relation_table AND u.path = f.path)`, w.cfg.Pipeline, to)
+}
+
+// filesOf reads the files of a further condition; there are none where a table is missing.
+func (w *Writer) filesOf(ctx context.Context, table, more string, args ...any) (list []change.File, err error) {
+	err = w.readBook(ctx, table, func(c *conn) error {
+		r, err := c.query(ctx, "SELECT relation_schema, relation_table, path, size, epoch_us(modified), checksum, events FROM "+w.bookTable("files")+" AS f WHERE pipeline = $1"+more, args...)
 		if err != nil {
 			return err
 		}

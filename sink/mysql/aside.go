@@ -121,9 +121,18 @@ func (a *applier) resolve(ctx context.Context, s *session, ids []int64) (total i
 }
 
 // Files reads the files that were taken.
-func (w *Writer) Files(ctx context.Context) (files []change.File, err error) {
+func (w *Writer) Files(ctx context.Context) ([]change.File, error) {
+	return w.filesOf(ctx, bind(filesSQL, w.cfg.Pipeline))
+}
+
+// TakenSince implements sink.Rewinds.
+func (w *Writer) TakenSince(ctx context.Context, to int64) ([]change.File, error) {
+	return w.filesOf(ctx, bind(filesSQL+" AND EXISTS (SELECT 1 FROM _tailrace.undo_files AS u WHERE u.pipeline = files.pipeline AND u.relation_schema = files.relation_schema AND u.relation_table = files.relation_table AND u.path_hash = files.path_hash AND u.number >= ?)", w.cfg.Pipeline, to))
+}
+
+func (w *Writer) filesOf(ctx context.Context, sql string) (files []change.File, err error) {
 	err = w.onSide(ctx, "read which files were taken", func(s *session) error {
-		rows, err := s.query(ctx, bind(filesSQL, w.cfg.Pipeline))
+		rows, err := s.query(ctx, sql)
 		if missingBook(err) {
 			return nil
 		}

@@ -117,13 +117,25 @@ func lastOfEach(files []change.File) []change.File {
 
 // Files reads the files that were taken.
 func (w *Writer) Files(ctx context.Context) ([]change.File, error) {
+	return w.filesOf(ctx, filesSQL, w.cfg.Pipeline)
+}
+
+const takenSinceSQL = filesSQL + ` AND EXISTS (SELECT FROM _tailrace.undo_files AS u WHERE u.pipeline = files.pipeline AND u.number >= $2::bigint
+	AND u.relation_schema = files.relation_schema AND u.relation_table = files.relation_table AND u.path = files.path)`
+
+// TakenSince implements sink.Rewinds.
+func (w *Writer) TakenSince(ctx context.Context, to int64) ([]change.File, error) {
+	return w.filesOf(ctx, takenSinceSQL, w.cfg.Pipeline, to)
+}
+
+func (w *Writer) filesOf(ctx context.Context, sql string, args ...any) ([]change.File, error) {
 	w.side.Lock()
 	defer w.side.Unlock()
 	s, err := w.sideSession(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.query(ctx, filesSQL, w.cfg.Pipeline)
+	rows, err := s.query(ctx, sql, args...)
 	if missingBook(err) {
 		return nil, nil
 	}
