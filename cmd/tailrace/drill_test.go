@@ -208,7 +208,7 @@ func (d *drill) run() {
 	if d.target != "" && sums.Load() < 50 {
 		t.Errorf("the sum was read only %d times", sums.Load())
 	}
-	eventually(t, 10*time.Second, "no session is left", func() bool { return d.sessions() == [2]int{} })
+	eventually(t, patience, "no session is left", func() bool { return d.sessions() == [2]int{} })
 	if slots := d.one(t, "select count(*) from pg_replication_slots"); slots != "1" {
 		t.Errorf("%s slots are there, want the pipeline's own", slots)
 	}

@@ -232,7 +232,7 @@ func TestStopLeavesTheSlotAtTheMark(t *testing.T) {
 		time.Sleep(time.Second)
 		began := time.Now()
 		p.cmd.Process.Signal(syscall.SIGTERM)
-		if code := p.wait(t, 15*time.Second); code != 0 {
+		if code := p.wait(t, patience); code != 0 {
 			t.Errorf("exit %d", code)
 		}
 		if took := time.Since(began); took > 10*time.Second {
@@ -320,7 +320,7 @@ func TestTimeoutsOfTheRoleEndNothing(t *testing.T) {
 		r.server, r.source = server, server.DSN(name)
 		p := r.start(t, nil)
 		// A copy that is held up for longer than every one of them.
-		eventually(t, 20*time.Second, "the copy runs", func() bool {
+		eventually(t, patience, "the copy runs", func() bool {
 			return r.one(t, "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'copy%' and state = 'active'") != "0"
 		})
 		p.cmd.Process.Signal(syscall.SIGSTOP)
