@@ -256,7 +256,7 @@ func (d *drill) supervise() {
 			d.mu.Unlock()
 			return
 		}
-		p := d.rig.start(d.t, nil)
+		p := d.rig.start(d.t, asUsersRun)
 		d.daemon = p
 		d.starts++
 		d.mu.Unlock()
