@@ -138,7 +138,7 @@ func TestSourceThatGoesAwayAndComesBack(t *testing.T) {
 		if err := away(); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > 15*time.Second {
+		if took := time.Since(began); late(t, took, 15*time.Second) {
 			t.Errorf("the source's shutdown took %s", took)
 		}
 		if i > 0 {

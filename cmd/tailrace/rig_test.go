@@ -164,6 +164,19 @@ func (r *rig) start(t testing.TB, env []string, more ...string) *proc {
 // How soon something comes is asserted where it is promised, with a limit of its own.
 const patience = 90 * time.Second
 
+// late tells whether something took longer than is promised, beside what a busy machine
+// makes of it: ten times what the program needs to print its version just then, which is
+// 0.2 s on one without other work.
+func late(t testing.TB, took, promised time.Duration) bool {
+	t.Helper()
+	if took <= promised {
+		return false
+	}
+	began := time.Now()
+	must(t, "version")
+	return took > promised+10*time.Since(began)
+}
+
 // commandLimit is how long a command may take: long beside what any of them needs, also
 // on a machine that has other work.
 func commandLimit() time.Duration {
