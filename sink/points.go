@@ -96,3 +96,10 @@ type Past struct {
 	Point    int64
 	Target   *scd.Target // with the columns it has there
 }
+
+// Taker is a Rewinds that knows which files were taken since a point.
+type Taker interface {
+	// TakenSince reads the files that a rewind to a point would make count as never taken
+	// again, of all relations. It needs no ownership and creates nothing.
+	TakenSince(ctx context.Context, to int64) ([]change.File, error)
+}

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"time"
 
 	"tailrace/internal/change"
 )
@@ -31,6 +32,10 @@ type Keeper interface {
 
 	// Unkeep lets the source forget. Missing ones are fine.
 	Unkeep(ctx context.Context) error
+
+	// CheckKeep looks for what would keep points from being made, or from being replayed
+	// for as long as they are kept (window): see Source.Check, which asks nothing of it.
+	CheckKeep(ctx context.Context, window time.Duration) ([]Finding, error)
 }
 
 // Kept is what a source keeps for rewind points.
@@ -39,6 +44,23 @@ type Kept struct {
 	Name   string          // of the keep slot; empty: there is none to name
 	From   change.Position // it can be read from here on
 	Bytes  int64           // of log from there to the end; 0 where nobody can say
-	Lost   bool            // the keep slot has lost its log: From means nothing
-	Why    string          // Lost: why
+	Lost   bool            // what Keep was asked for last cannot be read any more; of a keep slot: nothing of it, and From means nothing
+	Why    string          // Lost: why, a sentence without its end
+}
+
+// Rereader is a Source of files that can say whether those that were taken can be taken
+// again, as a replay does.
+type Rereader interface {
+	// Unchanged compares files that were taken with those that are there now: path, size
+	// and checksum, and where files are taken in the order of their times the time too. It
+	// reads every byte of each, in little memory, and returns those of which something
+	// differs, in the order given; none: all can be taken again and give what they gave.
+	// Entries that are no file (change.File.Ends) are passed over. It changes nothing.
+	Unchanged(ctx context.Context, taken []change.File) ([]Problem, error)
+}
+
+// Problem is a file that cannot be taken again as it was.
+type Problem struct {
+	File change.File
+	What string // what is wrong with it, as the end of a sentence about it: is gone
 }

@@ -277,6 +277,9 @@ type State struct {
 	// Beside is how many bytes of log are kept for the pipeline's snapshots and trails,
 	// the most of one; 0: there is none.
 	Beside int64
+	// Keep is what is kept for rewind points by something of its own (PostgreSQL's keep
+	// slot), apart from Slot; Exists is false where there is none.
+	Keep Kept
 	// Keepless is set where the source keeps nothing on our behalf (files): Slot and
 	// publications mean nothing then.
 	Keepless bool

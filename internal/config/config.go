@@ -28,6 +28,7 @@ type Config struct {
 	Destination Destination   `yaml:"destination"`
 	Hydrate     Hydrate       `yaml:"hydrate"`
 	Batch       Batch         `yaml:"batch"`
+	Rewind      Rewind        `yaml:"rewind"`
 	Relations   Relations     `yaml:"relations"`
 	Flows       []Flow        `yaml:"flows"`
 	Listen      string        `yaml:"listen"`
@@ -95,6 +96,54 @@ type Hydrate struct {
 type Batch struct {
 	MaxRows  int   `yaml:"max_rows"`
 	MaxBytes Bytes `yaml:"max_bytes"`
+}
+
+// Rewind says which rewind points are kept; none unless Every or Keep is set.
+type Rewind struct {
+	Every   time.Duration `yaml:"every"`
+	Keep    time.Duration `yaml:"keep"`
+	MaxWAL  Bytes         `yaml:"max_wal"`  // 0: no bound
+	MaxUndo Bytes         `yaml:"max_undo"` // 0: no bound
+}
+
+// On reports whether points are kept.
+func (r *Rewind) On() bool { return r.Keep > 0 }
+
+const (
+	// A rewind point is a durable transaction, and in the destination a table for each
+	// target that changes behind it: not more often than once a minute, and not more than a
+	// thousand at once.
+	pointsEvery = time.Minute
+	pointsMost  = 1000
+
+	defaultRewindEvery = time.Hour
+	defaultRewindKeep  = 24 * time.Hour
+)
+
+// settle gives what is left out of a `rewind` that is there its default.
+func (r *Rewind) settle() {
+	switch {
+	case r.Every > 0 && r.Keep == 0:
+		r.Keep = max(defaultRewindKeep, r.Every)
+	case r.Keep > 0 && r.Every == 0:
+		r.Every = min(defaultRewindEvery, r.Keep)
+	}
+}
+
+func (r *Rewind) validate() error {
+	bad := fault.Badly
+	switch {
+	case r.Every < 0 || r.Keep < 0:
+		return bad("rewind.every and rewind.keep are positive durations such as 1h, or both 0 for no rewind points")
+	case !r.On():
+	case r.Every < pointsEvery:
+		return bad("rewind.every is at least %s, not %s: each point is a table in the destination for every target that changes behind it", pointsEvery, r.Every)
+	case r.Every > r.Keep:
+		return bad("rewind.every (%s) is longer than rewind.keep (%s): points would be dropped before the next one is made", r.Every, r.Keep)
+	case r.Keep/r.Every > pointsMost:
+		return bad("rewind.keep (%s) is more than %d times rewind.every (%s): each point is a table in the destination for every target that changes behind it", r.Keep, pointsMost, r.Every)
+	}
+	return nil
 }
 
 // Flow is one entry of flows.
@@ -220,6 +269,7 @@ func Default() Config {
 		}},
 		Hydrate:    Hydrate{Mode: "copy", Workers: 4, SplitBytes: 256 << 20},
 		Batch:      Batch{MaxRows: 50_000, MaxBytes: 16 << 20},
+		Rewind:     Rewind{MaxWAL: 20 << 30, MaxUndo: 20 << 30},
 		QueueBytes: 16 << 20,
 		DrainMax:   10 * time.Second,
 		RetryMax:   30 * time.Minute,
@@ -261,7 +311,7 @@ func (c *Config) Specs() []flow.Spec {
 			specs[i].Expect = append(specs[i].Expect, flow.Expectation{Name: e.Name, Condition: e.Condition, Action: cmp.Or(e.OnViolation, flow.Warn)})
 		}
 		if specs[i].Sequenced.TombstoneRetention == 0 {
-			specs[i].Sequenced.TombstoneRetention = 48 * time.Hour
+			specs[i].Sequenced.TombstoneRetention = max(48*time.Hour, c.Rewind.Keep) // it covers the window
 		}
 		if specs[i].ChangeFeed = f.ChangeFeed; f.ChangeFeed {
 			specs[i].FeedKeep = flow.DefaultFeedKeep
@@ -367,6 +417,9 @@ func (c *Config) Validate() error {
 	case c.LogFormat != "text" && c.LogFormat != "json":
 		return bad("log_format is text or json, not %q", c.LogFormat)
 	}
+	if err := c.Rewind.validate(); err != nil {
+		return err
+	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return bad("log_level is debug, info, warn or error, not %q", c.LogLevel)
@@ -376,6 +429,8 @@ func (c *Config) Validate() error {
 		before, again := once[f.Source]
 		once[f.Source] = f.Once
 		switch {
+		case f.TombstoneRetention > 0 && f.TombstoneRetention < c.Rewind.Keep:
+			return bad("flow %q: tombstone_retention (%s) is shorter than rewind.keep (%s): a replay from the oldest rewind point would meet deletes that are forgotten already; make it at least as long", f.Source, f.TombstoneRetention, c.Rewind.Keep)
 		case f.Snapshot != nil && f.Source != "":
 			return bad("flow %q: source and snapshot exclude each other: snapshot says what is read", f.Source)
 		case again && before != f.Once && c.ofFiles(&f):

@@ -71,6 +71,7 @@ func Parse(name string, text []byte) (*Config, error) {
 	if err != nil {
 		return nil, fault.Badly("%s: %s", name, describe(err))
 	}
+	c.Rewind.settle()
 	c.Relations = relations
 	for i, columns := range snapshotColumns {
 		c.Flows[i].Snapshot.Columns = columns

@@ -109,6 +109,15 @@ func describe(version string) []figure {
 	gauge("following", "1 while changes are followed; 0 during the first copy and while a server is away.", func(s *pipeline.Stats) float64 { return truth(s.Following.Load()) })
 	gauge("paused", "1 while `tailrace pause` holds the pipeline.", func(s *pipeline.Stats) float64 { return truth(s.Paused.Load()) })
 	gauge("retained_wal_bytes", "Log that the source keeps for this pipeline, looked at every 5 s.", func(s *pipeline.Stats) float64 { return float64(s.Retained.Load()) })
+	gauge("rewind_points", "Rewind points that can be gone back to.", func(s *pipeline.Stats) float64 { return float64(s.Points.Load()) })
+	add(prometheus.GaugeValue, "rewind_window_seconds", "How far back the oldest rewind point lies: age of the newest commit that it holds.", nil, func(b *Board) []sample {
+		if at := b.stats.Window.Load(); at != 0 {
+			return one(max(0, time.Since(time.Unix(0, at)).Seconds()))
+		}
+		return one(0)
+	})
+	gauge("rewind_kept_log_bytes", "Log that the source keeps for rewind points, looked at every 20 s.", func(s *pipeline.Stats) float64 { return float64(s.KeptLog.Load()) })
+	gauge("rewind_undo_bytes", "About how much the destination keeps for rewind points, looked at once a minute.", func(s *pipeline.Stats) float64 { return float64(s.Undo.Load()) })
 	gauge("spool_bytes", "Transactions that are still open at the source, on disk.", func(s *pipeline.Stats) float64 { return float64(s.Spooled.Load()) })
 	gauge("queue_bytes", "Changes between reading and applying.", func(s *pipeline.Stats) float64 { return float64(s.Queued.Load()) })
 

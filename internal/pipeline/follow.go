@@ -52,6 +52,7 @@ type follower struct {
 
 	drain    bool // the run ends when the files are drained, too
 	drained  bool // those that were there at the start are taken
+	halted   bool // nothing more of the log is taken: see Until
 	unsealed bool // a file was applied since the position moved: Durable says nothing of it
 
 	applied change.Position
@@ -342,6 +343,18 @@ func (f *follower) gather(stop, ctx context.Context, seg item) error {
 			}
 			return f.reach(ctx, f.until.position)
 		}
+		if !beside {
+			halt, err := f.halts(tx)
+			if err == nil && halt {
+				err = f.flush(ctx)
+			}
+			if err == nil && halt && f.reached() {
+				err = errReached
+			}
+			if halt || err != nil {
+				return err
+			}
+		}
 		f.bytes += perTx // first, because a piece is written at once: full while open would never end
 		if !tx.First || !tx.Last || !beside && f.empties(tx) {
 			if err := f.piece(ctx, tx, seg.from); err != nil {
@@ -577,6 +590,11 @@ func (f *follower) awaited() bool {
 func (f *follower) write(ctx context.Context, first, more bool) error {
 	b := &sink.Batch{Position: f.end, Resume: f.resume, CommitTime: f.commit, First: first, More: more}
 	operations, entered := 0, time.Now()
+	if f.points != nil && first {
+		if err := f.points.between(ctx, f); err != nil {
+			return err
+		}
+	}
 	for _, r := range f.byTgt {
 		if r.dirty && r.folder != nil {
 			r.dirty = false

@@ -313,6 +313,9 @@ func (s *session) applyShot(ctx context.Context, x *exposure) error {
 		return err
 	}
 	s.shots.setBase(c.target.Name, base)
+	if s.points != nil {
+		s.points.moved = true
+	}
 	fault.KillPoint("snapshot applied")
 	s.progressed = true
 	s.Stats.Shots.Add(1)

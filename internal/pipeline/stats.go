@@ -36,6 +36,10 @@ type Stats struct {
 	waiting    atomic.Int64 // commit time of the oldest transaction received and not applied, ns; 0: none
 	over       atomic.Int64 // since when the source keeps more than it may, ns; 0: it does not
 	warned     atomic.Int64 // when it was last warned of too much log, ns
+	Points     atomic.Int64 // rewind points that can be gone back to
+	Window     atomic.Int64 // the newest commit that the oldest of them holds, ns since the Unix epoch; 0: there is none
+	KeptLog    atomic.Int64 // bytes of log that the source keeps for them
+	Undo       atomic.Int64 // bytes that the destination keeps for them, about
 	newest     Gauge        // end of the newest transaction received that has changes
 	phases     phases
 	unresolved counts

@@ -222,7 +222,7 @@ func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation, ours bool) 
 		}
 	}
 	for _, c := range rel.cols {
-		if !wanted[c.name] && !c.nullable && !c.filled {
+		if !wanted[c.name] && !c.nullable && c.fallback == "" {
 			block(fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", name, quote(c.name)),
 				"column %s of target %s is NOT NULL but nothing fills it", quote(c.name), t.Name)
 		}
@@ -303,6 +303,8 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 	if err := w.mustOwn(); err != nil {
 		return err
 	}
+	w.pointing.RLock()
+	defer w.pointing.RUnlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, err := w.plan(ctx, t)
@@ -331,6 +333,11 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 		}
 		if err := w.noteFeed(ctx, t); err != nil {
 			return err
+		}
+		if p.Remembered {
+			if err := w.barrier(ctx, w.book, t.Name, "what was remembered of it was dropped"); err != nil {
+				return err
+			}
 		}
 		if err := w.noteMemory(ctx, t); err != nil || p.Exists {
 			return err

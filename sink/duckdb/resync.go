@@ -73,7 +73,7 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 	defer c.close()
 	h := history{shape: s, nulls: true}
 	stage := w.bookTable(w.stageFor(s))
-	err = inTransaction(ctx, c, func() error {
+	err = w.anew(ctx, c, t.Name, "it was made equal to a new copy", func() error {
 		if err := w.stillOurs(ctx, c); err != nil {
 			return err
 		}

@@ -265,7 +265,7 @@ func (sh *shape) newSQL(kind, notes string, at change.Position) string {
 }
 
 // note notes what a batch's part may change, before it does.
-func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds) error {
+func (a *applier) note(ctx context.Context, sh *shape, touched *sink.Touched) error {
 	const doing = "note the changes of"
 	f := sh.feed
 	if f.notes == "" {
@@ -278,10 +278,6 @@ func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds) err
 	if !f.open {
 		f.open = true
 		a.fed = append(a.fed, sh)
-	}
-	touched, err := sink.TouchedBy(t)
-	if err != nil {
-		return err
 	}
 	if touched.Whole && !sh.target.AppendOnly {
 		if _, err := a.on(ctx, sh, sh.noteAllSQL(f.notes), doing); err != nil {

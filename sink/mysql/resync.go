@@ -201,7 +201,10 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 			return err
 		}
 		// It locks the mark's row: at last, because batches may run beside this.
-		if err := w.fence(ctx, s, epoch); err != nil || r.Ahead {
+		if err := w.fence(ctx, s, epoch); err != nil {
+			return err
+		}
+		if err := w.barrier(ctx, s, t.Name, filledAnew); err != nil || r.Ahead {
 			return err
 		}
 		if err := saveTable(ctx, s, w.cfg.Pipeline, r.Done); err != nil {

@@ -90,7 +90,7 @@ func (w *Writer) planFeed(ctx context.Context, s *session, p *planner, t *scd.Ta
 const feedRowSQL = `INSERT INTO _tailrace.feeds (pipeline, target_schema, target_table, feed) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING`
 
 // note notes what a batch's part may change, before it does.
-func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds) error {
+func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds, touched sink.Touched) error {
 	j := job{doing: "note the changes of", sh: sh, rows: -1}
 	f := sh.feed
 	if f.notes == "" {
@@ -108,17 +108,13 @@ func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds) err
 		f.open = true
 		a.fed = append(a.fed, sh)
 	}
-	touched, err := sink.TouchedBy(t)
-	if err != nil {
-		return err
-	}
 	if touched.Whole && !sh.target.AppendOnly {
 		if err := a.noteAll(ctx, sh, j); err != nil {
 			return err
 		}
 	}
 	f.keys += int64(len(touched.Keys))
-	return a.noteKeys(ctx, sh, form(t.Binary), touched, j)
+	return a.aboutKeys(ctx, sh, form(t.Binary), f.noteKeys, touched, j)
 }
 
 func (a *applier) noteAll(ctx context.Context, sh *shape, j job) error {
@@ -132,8 +128,8 @@ func (a *applier) noteAll(ctx context.Context, sh *shape, j job) error {
 	return a.do(ctx, sh, j.doing, byIndex)
 }
 
-// noteKeys pushes the statements that note keys.
-func (a *applier) noteKeys(ctx context.Context, sh *shape, f form, t sink.Touched, j job) error {
+// aboutKeys pushes a statement about keys, of a sequenced history with starts.
+func (a *applier) aboutKeys(ctx context.Context, sh *shape, f form, sql string, t sink.Touched, j job) error {
 	if sh.nestedKey() {
 		ids := make([]scd.VersionID, len(t.Keys))
 		for i := range ids {
@@ -142,7 +138,7 @@ func (a *applier) noteKeys(ctx context.Context, sh *shape, f form, t sink.Touche
 				ids[i].Start = t.Starts[i]
 			}
 		}
-		return a.eachID(ctx, sh, f, sh.feed.noteKeys, j, ids, nil)
+		return a.eachID(ctx, sh, f, sql, j, ids, nil)
 	}
 	for from := 0; from < len(t.Keys); {
 		keys := t.Keys[from:]
@@ -162,7 +158,7 @@ func (a *applier) noteKeys(ctx context.Context, sh *shape, f form, t sink.Touche
 			}
 			params = append(params, p)
 		}
-		if err := a.push(ctx, sh.feed.noteKeys, params, f, j); err != nil {
+		if err := a.push(ctx, sql, params, f, j); err != nil {
 			return err
 		}
 		from += n
@@ -183,15 +179,7 @@ func (a *applier) noteAppended(ctx context.Context, sh *shape, f form, r *scd.Ro
 		return nil
 	}
 	sh.feed.keys += int64(len(r.Inserts))
-	i := 0
-	return a.copyIn(ctx, sh, doing, copyInto(sh.feed.notes, each(len(sh.columns), ", ", stageColumn), bool(f)), f, func() ([]change.Value, bool, error) {
-		if i == len(r.Inserts) {
-			return nil, false, nil
-		}
-		err := a.parse(sh, r.Inserts[i], false)
-		i++
-		return a.values, err == nil, err
-	})
+	return a.copyRows(ctx, sh, doing, copyInto(sh.feed.notes, each(len(sh.columns), ", ", stageColumn), bool(f)), f, r.Inserts)
 }
 
 // feedChanges writes the feeds of the targets that the open transaction has changed.

@@ -138,6 +138,13 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	if err = w.fence(ctx, s, epoch); err != nil { // it locks the mark's row: at last, because batches may run beside this
 		return done, err
 	}
+	why := "it was made equal to a new copy of its table"
+	if part {
+		why = "rows of it were replaced by those of its table"
+	}
+	if err = w.barrier(ctx, s, sh.target.Name, why); err != nil {
+		return done, err
+	}
 	if r.Ahead {
 		return done, s.exec(ctx, "COMMIT")
 	}

@@ -40,6 +40,9 @@ const (
 	// quietFor is how long a moment of a MySQL is looked for in which nothing commits:
 	// the first half of it for all sessions, then for one, which takes a third of the time.
 	quietFor = 20 * time.Second
+	// quietFirst is how long such a moment is looked for where a lock may be had: most
+	// servers have one within some milliseconds, and nobody has to wait for it.
+	quietFirst = time.Second
 	// quietPause is the longest pause between two attempts.
 	quietPause = 20 * time.Millisecond
 )
@@ -64,12 +67,20 @@ const beginSnapshot = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 //     owns a GTID then, the sessions begin, and the log still ends there, then whatever is
 //     in the log was committed before they began, and nothing else was.
 //
-// How long we may wait for a lock is limited, because who writes waits behind us.
+// How long we may wait for a lock is limited, because who writes waits behind us. Where
+// writers of the same rows wait for each other a MySQL may give it to nobody: the one that
+// has the row waits behind our wish, and our wish behind the one that wants it. So a moment
+// without one is looked for before the first attempt and between all of them.
 func (n *snapshot) begin(ctx context.Context, f *server) (m begun, err error) {
+	quiet := false
 	if f.mariaDB {
-		if m, err = n.beginFreely(ctx); err != nil || m.file != "" {
-			return m, err
-		}
+		m, err = n.beginFreely(ctx)
+		quiet = m.file != ""
+	} else {
+		m, quiet, err = n.lookForQuiet(ctx, f, quietFirst)
+	}
+	if err != nil || quiet {
+		return m, err
 	}
 	lock := n.source.cfg.SnapshotLock
 	if lock == LockAuto {
@@ -178,25 +189,34 @@ func (n *snapshot) beginQuietly(ctx context.Context, f *server) (m begun, err er
 	if f.gtidMode != "ON" {
 		return m, fault.Refuse(s.lockRemedy()+"; or turn gtid_mode on", "without a lock the position of a snapshot cannot be known on a MySQL without GTIDs (gtid_mode is %s)", f.gtidMode)
 	}
-	began := time.Now()
-	for attempt := 1; ; attempt++ {
-		quiet := false
-		if m, quiet, err = n.tryQuietly(ctx); err != nil || quiet {
-			return m, err
-		}
-		spent := time.Since(began)
-		if spent > quietFor {
-			return m, fault.Refuse(s.lockRemedy(), "without a lock no moment was found within %s at which nothing commits, %d times it was looked for: the position of a snapshot would not be exact", quietFor, attempt)
-		}
-		if spent > quietFor/2 && len(n.all) > 1 {
+	for half := range 2 {
+		if half == 1 && len(n.all) > 1 {
 			if err := n.leaveOne(); err != nil {
 				return m, err
 			}
 		}
+		quiet := false
+		if m, quiet, err = n.lookForQuiet(ctx, f, quietFor/2); err != nil || quiet {
+			return m, err
+		}
+	}
+	return m, fault.Refuse(s.lockRemedy(), "without a lock no moment was found within %s at which nothing commits: the position of a snapshot would not be exact", quietFor)
+}
+
+// lookForQuiet tries to begin the sessions of a MySQL at a moment at which nothing is being
+// committed. Of one that has no GTIDs no such moment can be known.
+func (n *snapshot) lookForQuiet(ctx context.Context, f *server, most time.Duration) (m begun, quiet bool, err error) {
+	if f.gtidMode != "ON" {
+		return m, false, nil
+	}
+	for began := time.Now(); ; {
+		if m, quiet, err = n.tryQuietly(ctx); err != nil || quiet || time.Since(began) > most {
+			return m, quiet, err
+		}
 		select {
 		case <-time.After(time.Duration(1 + rand.Int64N(int64(quietPause)))):
 		case <-ctx.Done():
-			return m, ctx.Err()
+			return m, false, ctx.Err()
 		}
 	}
 }
@@ -272,8 +292,16 @@ func (n *snapshot) beginLocked(ctx context.Context, f *server, statement, what s
 			break
 		}
 		s.log.Info("statements or transactions that run keep the source from being locked for a moment; will try again", "lock", what, "attempt", attempt)
+		pause := time.Duration(attempt) * 2 * time.Second
+		free, quiet, err := n.lookForQuiet(ctx, f, pause)
+		if err != nil || quiet {
+			return free, err
+		}
+		if f.gtidMode == "ON" {
+			continue
+		}
 		select {
-		case <-time.After(time.Duration(attempt) * 2 * time.Second):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return m, ctx.Err()
 		}

@@ -53,6 +53,7 @@ type Source struct {
 	tables     map[change.Name]*change.Table // as they were last handed on
 	followed   map[change.Name]bool          // nil: all
 	version    uint64                        // of followed
+	kept       change.Position               // what Keep was asked for; zero: nothing
 }
 
 var (

@@ -13,7 +13,8 @@ import (
 // names are the objects of a pipeline on the server.
 type names struct {
 	slot     string
-	ownSlot  bool // the slot's name derives from the pipeline: ours to make and drop
+	keep     string // the keep slot: ours, whoever named the other one
+	ownSlot  bool   // the slot's name derives from the pipeline: ours to make and drop
 	main     string
 	appendix string // the publication of append-only tables; empty with a named publication
 	ownPubs  bool
@@ -24,6 +25,9 @@ const nameLimit = 63
 
 const appendSuffix = "_append"
 
+// keepSuffix ends the name of a keep slot, and no name that derive gives.
+const keepSuffix = "_keep"
+
 // temporaryPrefix begins the names of the slots of snapshots; the rest is random.
 const temporaryPrefix = "tailrace_tmp_"
 
@@ -33,10 +37,20 @@ func nameAll(cfg Config) names {
 	if cfg.Slot != "" {
 		n.slot, n.ownSlot = cfg.Slot, false
 	}
+	n.keep = keepName(n.slot)
 	if cfg.Publication != "" {
 		n.main, n.appendix, n.ownPubs = cfg.Publication, "", false
 	}
 	return n
+}
+
+// keepName names the keep slot of a live slot.
+func keepName(slot string) string {
+	if len(slot)+len(keepSuffix) <= nameLimit {
+		return slot + keepSuffix
+	}
+	hash := hashSuffix(slot)
+	return slot[:nameLimit-len(hash)-len(keepSuffix)] + hash + keepSuffix
 }
 
 // publications lists those that are asked for when following.
@@ -49,8 +63,8 @@ func (n names) publications() []string {
 
 // derive makes a name that is valid for a slot (lower-case letters, digits and
 // underscores), at most limit bytes long, and always the same for a pipeline.
-// Where that loses anything of the pipeline's name, a hash of it keeps two
-// pipelines apart.
+// Where that loses anything of the pipeline's name, or would be the keep slot's name
+// of another pipeline, a hash of it keeps two pipelines apart.
 func derive(pipeline string, limit int) string {
 	clean := strings.Map(func(r rune) rune {
 		switch {
@@ -62,12 +76,16 @@ func derive(pipeline string, limit int) string {
 		return '_'
 	}, pipeline)
 	name := "tailrace_" + clean
-	if clean == pipeline && len(name) <= limit {
+	if clean == pipeline && len(name) <= limit && !strings.HasSuffix(name, keepSuffix) {
 		return name
 	}
-	sum := sha256.Sum256([]byte(pipeline))
-	suffix := "_" + hex.EncodeToString(sum[:4])
+	suffix := hashSuffix(pipeline)
 	return name[:min(len(name), limit-len(suffix))] + suffix
+}
+
+func hashSuffix(of string) string {
+	sum := sha256.Sum256([]byte(of))
+	return "_" + hex.EncodeToString(sum[:4])
 }
 
 // ident quotes an identifier.

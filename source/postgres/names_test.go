@@ -30,9 +30,9 @@ func TestNamesOfAPipelineAreValidStableAndDistinct(t *testing.T) {
 	valid := regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 	seen := map[string]string{}
 	for _, p := range []string{"shop", "Shop", "SHOP", "s-hop", "s_hop", "s.hop", strings.Repeat("x", 56), strings.Repeat("x", 47), strings.Repeat("x", 46),
-		strings.Repeat("x", 200), strings.Repeat("x", 201), strings.Repeat("ü", 100), "shop_append"} {
+		strings.Repeat("x", 200), strings.Repeat("x", 201), strings.Repeat("ü", 100), "shop_append", "shop_keep", "a_keep_keep"} {
 		n := nameAll(Config{Pipeline: p})
-		for _, name := range []string{n.slot, n.main, n.appendix} {
+		for _, name := range []string{n.slot, n.keep, n.main, n.appendix} {
 			if !valid.MatchString(name) {
 				t.Errorf("%q gives %q (%d bytes)", p, name, len(name))
 			}
@@ -41,6 +41,10 @@ func TestNamesOfAPipelineAreValidStableAndDistinct(t *testing.T) {
 			t.Errorf("%q and %q share %q", p, other, n.slot)
 		}
 		seen[n.slot] = p
+		if other, dup := seen[n.keep]; dup {
+			t.Errorf("the keep slot of %q is a slot of %q: %q", p, other, n.keep)
+		}
+		seen[n.keep] = p
 		if again := nameAll(Config{Pipeline: p}); again != n {
 			t.Errorf("%q gives %v, then %v", p, n, again)
 		}

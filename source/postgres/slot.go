@@ -18,7 +18,7 @@ import (
 
 const plugin = "pgoutput"
 
-// slotRow is the live slot as pg_replication_slots shows it.
+// slotRow is a slot as pg_replication_slots shows it.
 type slotRow struct {
 	source.SlotState
 	database string // current one
@@ -26,6 +26,10 @@ type slotRow struct {
 
 // readSlot reads the live slot and judges its make.
 func (s *Source) readSlot(ctx context.Context, conn *pgx.Conn) (slotRow, error) {
+	return readSlotNamed(ctx, conn, s.names.slot)
+}
+
+func readSlotNamed(ctx context.Context, conn *pgx.Conn, name string) (slotRow, error) {
 	why := "NULL::text"
 	switch v := versionOf(conn.PgConn()); {
 	case v >= 17:
@@ -34,7 +38,7 @@ func (s *Source) readSlot(ctx context.Context, conn *pgx.Conn) (slotRow, error) 
 		why = "CASE WHEN conflicting THEN 'conflict with recovery' END"
 	}
 	var r slotRow
-	r.Name = s.names.slot
+	r.Name = name
 	var kind, usedPlugin, database, status, reason *string
 	var twoPhase, temporary bool
 	var pid *int
@@ -84,7 +88,11 @@ FROM pg_replication_slots WHERE slot_name = $1`, r.Name).Scan(&r.database, &kind
 	if status != nil && *status == "lost" || reason != nil || *kind == "logical" && restart == nil && confirmed != nil {
 		r.Lost = true
 		r.LostWhy = "the server has removed log that it still needed (max_slot_wal_keep_size)"
-		if reason != nil {
+		switch {
+		case reason == nil || *reason == "wal_removed":
+		case *reason == "idle_timeout":
+			r.LostWhy = "it was not used for longer than the server allows (idle_replication_slot_timeout)"
+		default:
 			r.LostWhy = *reason
 		}
 	}
@@ -148,6 +156,11 @@ SELECT pg_is_in_recovery(), (SELECT system_identifier::text FROM pg_control_syst
 			return err
 		}
 		st.Slot = slot.SlotState
+		keep, err := readSlotNamed(ctx, conn, s.names.keep)
+		if err != nil {
+			return err
+		}
+		st.Keep = keep.kept()
 		if err := conn.QueryRow(ctx, besideSQL, temporaryPrefix, s.cfg.AppName).Scan(&st.Beside); err != nil {
 			return fmt.Errorf("look for slots of copies: %w", err)
 		}
@@ -331,8 +344,11 @@ func beforeHeader(p change.Position, page, file uint64) change.Position {
 // Drop implements source.Source. Objects that the user named stay.
 func (s *Source) Drop(ctx context.Context) error {
 	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := s.dropKeep(ctx, conn); err != nil {
+			return err
+		}
 		if s.names.ownSlot {
-			if err := s.dropSlot(ctx, conn); err != nil {
+			if err := s.dropSlot(ctx, conn, s.names.slot); err != nil {
 				return err
 			}
 		}
@@ -363,20 +379,26 @@ func (s *Source) Drop(ctx context.Context) error {
 	return nil
 }
 
-// Release implements source.Source.
+// Release implements source.Source. The keep slot goes too, first: it keeps more.
 func (s *Source) Release(ctx context.Context) error {
-	if err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error { return s.dropSlot(ctx, conn) }); err != nil {
+	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		if err := s.dropKeep(ctx, conn); err != nil {
+			return err
+		}
+		return s.dropSlot(ctx, conn, s.names.slot)
+	})
+	if err != nil {
 		return fmt.Errorf("let go of the source's log: %w", err)
 	}
 	return nil
 }
 
-// dropSlot drops our slot if it is there and of our make, ending our own walsender
-// where one still holds it. It waits up to 10 s for that one to let go.
-func (s *Source) dropSlot(ctx context.Context, conn *pgx.Conn) error {
+// dropSlot drops a slot if it is there and of our make, ending our own session where
+// one still holds it. It waits up to 10 s for that one to let go.
+func (s *Source) dropSlot(ctx context.Context, conn *pgx.Conn, name string) error {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		slot, err := s.readSlot(ctx, conn)
+		slot, err := readSlotNamed(ctx, conn, name)
 		if err != nil || !slot.Exists {
 			return err
 		}
@@ -384,10 +406,8 @@ func (s *Source) dropSlot(ctx context.Context, conn *pgx.Conn) error {
 			return slot.refusal()
 		}
 		if slot.Active {
-			_, err := conn.Exec(ctx, "SELECT pg_terminate_backend($1) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2",
-				slot.ActivePID, s.cfg.AppName)
-			if err != nil && !isState(err, "42501") {
-				return fmt.Errorf("end the session that holds slot %s: %w", slot.Name, err)
+			if err := s.endHolder(ctx, conn, slot); err != nil {
+				return err
 			}
 		} else if _, err = conn.Exec(ctx, "SELECT pg_drop_replication_slot($1)", slot.Name); err == nil {
 			s.log.Info("dropped the slot", "slot", slot.Name)
@@ -404,4 +424,14 @@ func (s *Source) dropSlot(ctx context.Context, conn *pgx.Conn) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// endHolder ends the session that holds a slot if it is one of ours, as far as we may.
+func (s *Source) endHolder(ctx context.Context, conn *pgx.Conn, slot slotRow) error {
+	_, err := conn.Exec(ctx, "SELECT pg_terminate_backend($1) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2",
+		slot.ActivePID, s.cfg.AppName)
+	if err != nil && !isState(err, "42501") {
+		return fmt.Errorf("end the session that holds slot %s: %w", slot.Name, err)
+	}
+	return nil
 }

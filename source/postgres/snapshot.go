@@ -45,8 +45,12 @@ type snapshot struct {
 func (s *Source) Begin(ctx context.Context) (source.Snapshot, error) {
 	var exists bool
 	err := s.ask(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		// To what lies before a copy nobody can go back.
+		if err := s.dropKeep(ctx, conn); err != nil {
+			return err
+		}
 		if s.names.ownSlot {
-			return s.dropSlot(ctx, conn)
+			return s.dropSlot(ctx, conn, s.names.slot)
 		}
 		slot, err := s.readSlot(ctx, conn)
 		if err != nil || !slot.Exists {
