@@ -30,8 +30,10 @@ func TestContractOfRewindPoints(t *testing.T) {
 
 func (h *harness) Open(t testing.TB) sink.Writer { return h.OpenAs(t, "p") }
 
+// OpenAs gives the engine one thread: batches of a few rows are one piece of work, for
+// which a second thread only waits, spinning. Tests of many rows run with more.
 func (h *harness) OpenAs(t testing.TB, pipeline string) sink.Writer {
-	w, err := duckdb.New(duckdb.Config{Path: h.path, Pipeline: pipeline})
+	w, err := duckdb.New(duckdb.Config{Path: h.path, Pipeline: pipeline, Threads: 1})
 	must(t, err)
 	h.writers = append(h.writers, w)
 	return w
