@@ -21,6 +21,8 @@ type SourceState struct {
 	SlotLostWhy          string
 	Confirmed            change.Position // the slot's confirmed position
 	Head                 change.Position // newest position of the source's log
+	Kept                 bool            // something beside the live slot keeps the log, for rewind points,
+	KeptFrom             change.Position // from here on
 	PublicationsMissing  []string
 	PublicationNewer     bool
 	PublicationNewerName string
@@ -57,6 +59,7 @@ type Decision struct {
 	Action   Action
 	From     change.Position // Follow, ResumeCopy, Adopt: the mark's position
 	DropSlot bool            // Hydrate, Prepare: a slot of ours from a start that died is in the way
+	Return   bool            // Follow, ResumeCopy: the live slot cannot be followed from the mark and is replaced first by what is kept for rewind points, which can
 	Moved    *Elsewhere      // Follow, ResumeCopy: the mark becomes this first, on the server that was asked; From is its position
 }
 
@@ -113,6 +116,13 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 		return Decision{}, fault.Refuse("the changes since the mark cannot be read any more: "+again+"; then have the source keep its log longer (binlog_expire_logs_seconds), or keep tailrace running",
 			"the source's log begins at %s, after the mark at %s: what was in between is purged", s.Oldest, m.Position)
 	case s.Slotless: // there is nothing else that could be missing
+	case m.Phase != Prepared && s.returns(m.Position):
+		// A rewind that died while it replaced the live slot; a destination that was restored
+		// from a backup: what is kept for the rewind points has everything behind the mark.
+		s.SlotExists, s.SlotLost, s.Confirmed = true, false, s.KeptFrom
+		d, err := Decide(m, s)
+		d.Return = err == nil
+		return d, err
 	case !s.SlotExists:
 		return Decision{}, fault.Refuse("the changes since the mark cannot be read any more: "+again,
 			"replication slot %s is missing; the mark is at %s", s.SlotName, m.Position)
@@ -140,6 +150,12 @@ func Decide(m Mark, s SourceState) (Decision, error) {
 		return Decision{Action: Adopt, From: m.Position}, nil
 	}
 	return Decision{Action: Follow, From: m.Position}, nil
+}
+
+// returns reports whether the live slot does not serve a mark and what is kept does.
+func (s *SourceState) returns(mark change.Position) bool {
+	unfit := !s.SlotExists || s.SlotLost || mark.Before(s.Confirmed)
+	return unfit && s.Kept && s.KeptFrom.Compare(mark) <= 0
 }
 
 // moved decides for a server that has taken the place of the mark's. Its positions are of

@@ -98,7 +98,8 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 			for _, slot := range []string{"missing", "good", "wrong", "lost"} {
 				for _, confirmed := range []uint64{900, mark, 1100} {
 					for _, head := range []uint64{999, mark, 2000} {
-						for _, pub := range []string{"good", "missing", "newer"} {
+						for at, kept := range []uint64{0, 900, mark, 1100, 0, 900, mark, 1100, 0, 900, mark, 1100} {
+							pub := []string{"good", "missing", "newer"}[at/4]
 							m := checkpoint.Mark{Phase: phase}
 							begun := phase == checkpoint.Copying || phase == checkpoint.Live || phase == checkpoint.Prepared
 							making := phase == checkpoint.Creating || phase == checkpoint.Preparing
@@ -108,6 +109,7 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 							s := checkpoint.SourceState{
 								Identity: id, SlotName: "s", SlotExists: slot != "missing", SlotLost: slot == "lost",
 								Confirmed: change.LSN(confirmed), Head: change.LSN(head), PublicationNewer: pub == "newer",
+								Kept: kept > 0, KeptFrom: change.LSN(kept),
 							}
 							if slot == "wrong" {
 								s.SlotProblem = "it is physical"
@@ -118,7 +120,9 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 							d, err := checkpoint.Decide(m, s)
 							seen++
 							name := string(phase) + "/" + id.System + "/" + slot + "/" + pub
-							whole := id == home && slot == "good" && confirmed <= mark && head >= mark && pub == "good"
+							served := slot == "good" && confirmed <= mark
+							returns := !served && slot != "wrong" && kept > 0 && kept <= mark && phase != checkpoint.Prepared
+							whole := id == home && (served || returns) && head >= mark && pub == "good"
 							switch {
 							case err != nil:
 								refused++
@@ -148,6 +152,8 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 								t.Errorf("%s: would drop a slot that is not known to be a leftover", name)
 							case d.DropSlot != (s.SlotExists && making):
 								t.Errorf("%s: DropSlot %v", name, d.DropSlot)
+							case begun && d.Return != returns, !begun && d.Return:
+								t.Errorf("%s, kept from %d: Return %v", name, kept, d.Return)
 							case phase == checkpoint.None && s.SlotExists:
 								t.Errorf("%s: took a slot without a mark", name)
 							}
@@ -157,7 +163,7 @@ func TestDecideOverItsWholeSpace(t *testing.T) {
 			}
 		}
 	}
-	if seen != 6*4*4*3*3*3 || refused == 0 {
+	if seen != 6*4*4*3*3*3*4 || refused == 0 {
 		t.Fatalf("visited %d states, %d refused", seen, refused)
 	}
 }

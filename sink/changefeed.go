@@ -2,6 +2,7 @@ package sink
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,31 @@ const (
 	FeedAfter  = "update_postimage"
 	FeedDelete = "delete"
 )
+
+// Feeds is the part of a Writer that looks after change feeds beside the batches that
+// write them.
+type Feeds interface {
+	// Feeds measures this pipeline's change feeds, also those whose flow keeps none any
+	// more, in the order of their targets. It needs no ownership, only reads, and takes about
+	// a second at most for each. None where the bookkeeping is missing.
+	Feeds(ctx context.Context) ([]FeedSize, error)
+
+	// TrimFeed removes what is older than FeedKeep among the oldest FeedStep changes of a
+	// target's feed, fenced, in one durable transaction, and returns how many they were. One
+	// change may stay, however old, where the numbers go on from it. It is called where Apply
+	// may be, with no batch open. What is not there has nothing to remove.
+	TrimFeed(ctx context.Context, t *scd.Target) (removed int64, err error)
+}
+
+// FeedSize is how much a target's change feed holds.
+type FeedSize struct {
+	Target    change.Name
+	Table     string // its name in schema _tailrace
+	Rows      int64
+	Estimated bool      // Rows is, from statistics
+	Bytes     int64     // on disk, with its index; what is not written there yet does not count
+	Oldest    time.Time // _commit_time of its oldest change; zero: there is none
+}
 
 // feedNameMax is the bytes of the shortest limit of a table's name among destinations.
 const feedNameMax = 63

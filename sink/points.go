@@ -39,8 +39,8 @@ import (
 // column that was not there then gets its default, or NULL; one that is not there any
 // more is left out.
 //
-// All is the owner's and fenced, but Points and Undo, which need no ownership and
-// create nothing.
+// All is the owner's and fenced, but Points, Undo and TakenSince, which need no ownership
+// and create nothing.
 type Rewinds interface {
 	// Point makes a rewind point of the mark as it stands, in one durable transaction. No
 	// batch is open. It is refused (fault.Corrupt) where there is no mark.
@@ -57,6 +57,10 @@ type Rewinds interface {
 	// Undo says what a rewind to a point would restore, of each target of which something is
 	// kept from that number on. It may take a while.
 	Undo(ctx context.Context, to int64) ([]Undo, error)
+
+	// TakenSince reads the files that a rewind to a point would make count as never taken, of
+	// all relations. Like Points it needs no ownership.
+	TakenSince(ctx context.Context, to int64) ([]change.File, error)
 
 	// Rewind restores r.Targets and writes r.Mark in one transaction, durable when it
 	// returns: a reader sees the one state or the other. What was kept of the restored

@@ -98,6 +98,9 @@ type Replacement struct {
 	Gap  *Gap             // nil: none
 	Part *Part            // nil: the stage holds the whole table
 
+	// Judged is what the expectations of the target's flow met in the copy; nil: it has none.
+	Judged *Judged
+
 	// Mended: the gap is recorded only where something differed.
 	Mended bool
 
@@ -113,6 +116,15 @@ type Replacement struct {
 // Records reports whether the gap is to be recorded after what was done.
 func (r *Replacement) Records(done Replaced) bool {
 	return r.Gap != nil && (!r.Mended || done != Replaced{})
+}
+
+// Judged is what the expectations of a flow met in a copy of its table: it takes the place
+// of all that they met before, in the transaction of the copy. The flow's events in
+// quarantine are marked as resolved.
+type Judged struct {
+	Flow  string
+	Aside []Aside
+	Met   []Violation
 }
 
 // Part says that a stage holds some rows of its table, of a target that has a key.

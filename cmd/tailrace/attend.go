@@ -30,6 +30,8 @@ const (
 	kindVerify     = "verify"
 	kindRefresh    = "refresh"
 	kindApply      = "apply-event"
+	kindPoints     = "checkpoint list"
+	kindCheckpoint = "checkpoint create"
 )
 
 // queriesAtOnce is how many statements of people run beside the batches: each may take
@@ -38,13 +40,13 @@ const queriesAtOnce = 2
 
 // attend answers those who ask the daemon, while a session lasts.
 func (e *environment) attend(ctx context.Context, dst sink.Writer, hold *pipeline.Hold) error {
-	kinds := []control.Kind{resyncKind(hold), verifyKind(hold), refreshKind(hold), applyKind(hold), triggerKind(hold)}
+	kinds := []control.Kind{resyncKind(hold), verifyKind(hold), refreshKind(hold), applyKind(hold), checkpointKind(hold), triggerKind(hold)}
 	if pauses, ok := dst.(sink.Pauses); ok {
 		kinds = append(kinds, pauseKinds(dst, pauses, hold)...)
 	}
 	if embedded, ok := dst.(sink.Embedded); ok {
 		kinds = append(kinds, queryKind(embedded), snapshotKind(embedded))
-		for _, q := range []question{askStatus, askShow, askExplain, askQuarantine} {
+		for _, q := range []question{askStatus, askShow, askExplain, askQuarantine, askPoints} {
 			kinds = append(kinds, e.questionKind(q, embedded))
 		}
 		var also sync.WaitGroup

@@ -154,7 +154,7 @@ func TestFlowsThatMakeNoSenseAreRefused(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				text := strings.Replace(oneFeed, c.old, c.new, 1)
 				if name == "reserved name" {
-					text = strings.Replace(text, "[op, n, at,", "[op, n,", 1)
+					text = strings.Replace(strings.Replace(text, "[op, n, at,", "[op, n,", 1), "sequence_by: n,", "stored_as_scd_type: 2, sequence_by: n,", 1)
 				}
 				r := newFeedRig(t, server, kind, text)
 				r.put(t, "feed/1.jsonl", `{"k": 1, "n": 1, "v": "a"}`)

@@ -58,7 +58,7 @@ func TestWrongAddressesAreGivenUpSoon(t *testing.T) {
 			r := &rig{server: server, source: good, dest: d, config: configure(t, uniqueName("p"), c.source, d, everything)}
 			began := time.Now()
 			r.refused(t, c.code, []string{c.say}, c.command)
-			if took := time.Since(began); took > 15*time.Second {
+			if took := time.Since(began); late(t, took, 15*time.Second) {
 				t.Errorf("gave up after %s", took)
 			}
 			r.leftNothing(t)
@@ -458,7 +458,7 @@ func TestDuckDBFilesThatCannotBeUsed(t *testing.T) {
 	}
 	began := time.Now()
 	r.refused(t, 3, []string{fmt.Sprint(os.Getpid()), "remedy: "}, "run", "--once")
-	if took := time.Since(began); took > 4*time.Second {
+	if took := time.Since(began); late(t, took, 4*time.Second) {
 		t.Errorf("said so after %s", took)
 	}
 	f.Close()

@@ -231,7 +231,7 @@ flows:
 		r.through(t, "insert into plain values (1, 'one')")
 		r.put(t, "feed/1.csv", "k,v,n", "1,a,1")
 		confirmed := r.confirmed(t)
-		eventually(t, 20*time.Second, "the file is applied while the log is silent", func() bool {
+		eventually(t, patience, "the file is applied while the log is silent", func() bool {
 			return r.reads(t, kind, `select v from feed`, "a")
 		})
 		r.through(t, "insert into plain values (2, 'two')")

@@ -29,12 +29,27 @@ func TestMain(m *testing.M) {
 	if !told {
 		flag.Set("test.parallel", strconv.Itoa(5*runtime.GOMAXPROCS(0)))
 	}
+	// With a program for each of so many tests at once an engine of several threads waits
+	// for its own, spinning, and the collector's work at a heap of few megabytes is a tenth
+	// of all. Tests of many rows and of memory run with what users have: see asUsersRun.
+	if os.Getenv("TAILRACE_SOAK") == "" && flag.Lookup("test.bench").Value.String() == "" {
+		for name, value := range lean {
+			if _, set := os.LookupEnv(name); !set {
+				os.Setenv(name, value)
+			}
+		}
+	}
 	code := dbtest.Main(m)
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
 	}
 	os.Exit(code)
 }
+
+var lean = map[string]string{"TAILRACE_DESTINATION_DUCKDB_THREADS": "1", "GOGC": "400"}
+
+// asUsersRun is the environment in which nothing of lean holds.
+var asUsersRun = []string{"TAILRACE_DESTINATION_DUCKDB_THREADS=2", "GOGC=100"}
 
 // built is the program under test, made once: this package with the points at
 // which it may be told to kill itself.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"tailrace/internal/dbtest"
 )
@@ -108,4 +110,86 @@ func TestAPipelineFollowsAnothersChangeFeed(t *testing.T) {
 	if n := b.held(t, `SELECT count(*) FROM copy_history WHERE "__END_AT" IS NULL`); n[0][0] != "0" {
 		t.Errorf("%s versions are open after the truncate", n[0][0])
 	}
+}
+
+// A history's feed is followed with its bounds, as a table whose key is the history's and
+// the start: the copy equals the history, also where versions move and where histories are
+// cut off.
+func TestAPipelineFollowsAHistoryWithItsBounds(t *testing.T) {
+	server := dbtest.Postgres(t)
+	overKinds(t, func(t *testing.T, kind string) {
+		const feed = `source_kind: feed, sequence_by: _change_id, apply_as_deletes: "_change_type = 'delete'", except_column_list: [_change_id, _change_type, _mark, _commit_time]`
+		a := newRig(t, server, "postgres", fedItems+`; CREATE TABLE cdf (id int, v text, at date, known date); INSERT INTO cdf VALUES (1, 'a', '2024-01-01', '2024-01-01'), (1, 'c', '2024-03-01', '2024-01-02')`, fedFlows+`
+  - {source: public.cdf, source_kind: feed, target: late, stored_as_scd_type: 2, keys: [id], sequence_by: at, except_column_list: [at, known], change_feed: true}
+  - {source: public.cdf, source_kind: feed, target: facts, stored_as_scd_type: bitemporal, keys: [id], sequence_by: at, system_sequence_by: known, except_column_list: [at, known], change_feed: true}`)
+		a.once(t)
+		b := rigOn(t, server, a.dest.dsn, freshDestination(t, server, kind), `flows:
+  - {source: _tailrace.changes_items_history, target: items_history, keys: [id, __START_AT], `+feed+`}
+  - {source: _tailrace.changes_late, target: late, keys: [id, __START_AT], `+feed+`}
+  - {source: _tailrace.changes_facts, target: facts, keys: [id, __START_AT, __SYSTEM_START_AT], `+feed+`}`)
+		equal := func() {
+			t.Helper()
+			a.once(t)
+			b.once(t)
+			for target, columns := range map[string][]string{"items_history": {"id", "name", "price", "__START_AT", "__END_AT"}, "late": {"id", "v", "__START_AT", "__END_AT"},
+				"facts": {"id", "v", "__START_AT", "__END_AT", "__SYSTEM_START_AT", "__SYSTEM_END_AT"}} {
+				sql := "SELECT " + columnsOf(columns...) + " FROM " + target
+				if got, want := sortedRows(b.held(t, sql)), sortedRows(a.held(t, sql)); strings.Join(got, "\n") != strings.Join(want, "\n") {
+					t.Errorf("%s: %s", target, differing(got, want))
+				}
+			}
+		}
+		equal()
+		a.exec(t, "UPDATE items SET price = 9 WHERE id = 1", "DELETE FROM items WHERE id = 2", "UPDATE items SET id = 7 WHERE id = 3",
+			"INSERT INTO cdf VALUES (1, 'b', '2024-02-01', '2024-01-03'), (1, 'b', '2024-01-15', '2024-01-04'), (2, 'x', '2024-01-01', '2024-01-01')")
+		equal()
+		a.exec(t, "TRUNCATE items", "INSERT INTO items VALUES (1, 'again', 1)")
+		equal()
+		b.same(t)
+	})
+}
+
+// The retention of a feed holds for a target to which nothing happens too, in a daemon and
+// in a run that ends; status shows what there is.
+func TestAnIdleTargetsOldChangesGo(t *testing.T) {
+	overAllKinds(t, func(t *testing.T, kind string) {
+		server := dbtest.Postgres(t)
+		r := newRig(t, server, kind, fedItems, `flows:
+  - {source: public.items, target: items, change_feed: true, change_feed_retention: 1s}
+  - {source: public.items, target: kept, change_feed: true}`)
+		fed := func() map[string]int64 {
+			t.Helper()
+			var st status
+			if err := json.Unmarshal([]byte(r.must(t, "status", "--json")), &st); err != nil {
+				t.Fatal(err)
+			}
+			rows := map[string]int64{}
+			for _, f := range st.Feeds {
+				rows[f.Target[strings.LastIndexByte(f.Target, '.')+1:]] = f.Rows
+				if f.Rows > 0 && (f.Oldest == nil || time.Since(*f.Oldest).Abs() > time.Hour) {
+					t.Errorf("the oldest change of %s is of %v", f.Target, f.Oldest)
+				}
+			}
+			return rows
+		}
+		left := int64(0)
+		if kind == "duckdb" {
+			left = 1 // numbers go on from it
+		}
+		r.once(t)
+		p := r.start(t, nil)
+		eventually(t, time.Minute, "the daemon removes old changes", func() bool { return fed()["items"] == left })
+		p.stop(t)
+		if got := fed(); got["kept"] != 3 {
+			t.Errorf("the feeds hold %v", got)
+		}
+		contains(t, r.must(t, "status"), "CHANGE FEED", "OLDEST CHANGE")
+		r.exec(t, "UPDATE items SET name = 'x'")
+		r.once(t)
+		time.Sleep(1100 * time.Millisecond)
+		r.once(t)
+		if got := fed(); got["items"] != left || got["kept"] != 9 {
+			t.Errorf("after a run the feeds hold %v", got)
+		}
+	})
 }

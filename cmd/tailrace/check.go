@@ -14,6 +14,7 @@ import (
 	"tailrace/internal/flow"
 	"tailrace/internal/pipeline"
 	"tailrace/sink"
+	"tailrace/source"
 )
 
 func (a *app) checkCommand() *cobra.Command {
@@ -62,6 +63,9 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 	}
 	defer src.close(ctx)
 	bound, findings, err := e.bind(ctx, src, nothing)
+	for _, n := range e.sqlNotes() {
+		findings = append(findings, sink.Finding{What: n})
+	}
 	if err != nil {
 		if fault.KindOf(err) != fault.Operator || fault.RemedyOf(err) == "" {
 			return nil, err
@@ -113,8 +117,35 @@ func (e *environment) check(ctx context.Context) ([]sink.Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the source's state: %w", err)
 	}
-	if _, err := checkpoint.DecideBeside(mark, pipeline.DecideState(state), func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
+	facts, err := pipeline.WithKept(ctx, pipeline.DecideState(state), src.main)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := checkpoint.DecideBeside(mark, facts, func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
 		findings = append(findings, asFinding(err))
+	}
+	kept, err := e.rewindFindings(ctx, src, dst)
+	return append(findings, kept...), err
+}
+
+// rewindFindings are what keeps rewind points from being made, or from being replayed.
+func (e *environment) rewindFindings(ctx context.Context, src sources, dst sink.Writer) (findings []sink.Finding, err error) {
+	if !e.Rewind.On() {
+		return nil, nil
+	}
+	if _, ok := dst.(sink.Rewinds); !ok {
+		findings = append(findings, sink.Finding{Blocks: true, What: "this destination keeps no rewind points", Remedy: "take `rewind` out of the configuration"})
+	}
+	keeper, ok := src.log.(source.Keeper)
+	if !ok {
+		return findings, nil
+	}
+	atSource, err := keeper.CheckKeep(ctx, e.Rewind.Keep)
+	if err != nil {
+		return nil, fmt.Errorf("check what the source keeps for rewind points: %w", err)
+	}
+	for _, f := range atSource {
+		findings = append(findings, sink.Finding{Blocks: f.Blocks, What: f.What, Remedy: f.Remedy})
 	}
 	return findings, nil
 }
@@ -154,6 +185,7 @@ func asFinding(err error) sink.Finding {
 }
 
 func (a *app) planCommand() *cobra.Command {
+	var inSQL bool
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "Print what run would create or alter, and what is not replicated; changes nothing",
@@ -163,9 +195,13 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if inSQL {
+				return a.planSQL(env)
+			}
 			return a.plan(cmd.Context(), env)
 		},
 	}
+	c.Flags().BoolVar(&inSQL, "sql", false, "print what the files of `sql` say, in canonical form and as YAML; connects to nothing")
 	return a.configured(c)
 }
 
@@ -216,7 +252,11 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 			fmt.Fprintf(a.out, "--   %s\n", oneLine(f.Table.Name.String()))
 		}
 	}
-	if d, err := checkpoint.DecideBeside(mark, pipeline.DecideState(state), func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
+	facts, err := pipeline.WithKept(ctx, pipeline.DecideState(state), src.main)
+	if err != nil {
+		return err
+	}
+	if d, err := checkpoint.DecideBeside(mark, facts, func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
 		fmt.Fprintf(a.out, "-- would be refused: %s\n", strings.ReplaceAll(err.Error(), "\n", "\n-- "))
 	} else {
 		action := d.Action.String()
@@ -258,6 +298,9 @@ func (a *app) plan(ctx context.Context, env *environment) error {
 	}
 	for _, f := range findings {
 		fmt.Fprintf(a.out, "-- %s; remedy: %s\n", f.What, f.Remedy)
+	}
+	for _, n := range env.sqlNotes() {
+		fmt.Fprintf(a.out, "-- note: %s\n", oneLine(n))
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (a *asked) answer(t testing.TB, wants ...string) {
 // sessions of the pipeline being at the source as before.
 func (r *rig) leavesNothing(t testing.TB, sessions string) {
 	t.Helper()
-	eventually(t, 20*time.Second, "slots and sessions of the copy are gone", func() bool {
+	eventually(t, patience, "slots and sessions of the copy are gone", func() bool {
 		return r.one(t, "select count(*) from pg_replication_slots where temporary and database = current_database()") == "0" && r.sessions(t) <= sessions
 	})
 }
@@ -124,7 +124,7 @@ func TestOthersDoNotWaitForAResync(t *testing.T) {
 		for i, target := range []string{"big", "past"} {
 			copied := strings.Count(p.output.String(), "copying beside the stream")
 			a := r.asking(t, "resync", "--table", target)
-			eventually(t, 20*time.Second, "it copies", func() bool {
+			eventually(t, patience, "it copies", func() bool {
 				return strings.Count(p.output.String(), "copying beside the stream") > copied
 			})
 			arrived := 0
@@ -155,7 +155,7 @@ func TestOthersDoNotWaitForAResync(t *testing.T) {
 		// TRUNCATE waits for the reading of the table, and is in the log behind it.
 		copied := strings.Count(p.output.String(), "copying beside the stream")
 		a := r.asking(t, "resync", "--table", "big")
-		eventually(t, 20*time.Second, "it copies", func() bool {
+		eventually(t, patience, "it copies", func() bool {
 			return strings.Count(p.output.String(), "copying beside the stream") > copied
 		})
 		r.through(t, "insert into beat values (100)")
@@ -197,7 +197,7 @@ func TestKillsDuringACopyBesideTheStream(t *testing.T) {
 			r.following(t, p)
 			a := r.asking(t, "resync", "--table", "big")
 			if point == "" {
-				p.says(t, 20*time.Second, "copying beside the stream")
+				p.says(t, patience, "copying beside the stream")
 				r.through(t, mixed(i)...)
 				p.kill()
 			} else if code := p.wait(t, 60*time.Second); code != -1 {
@@ -239,7 +239,7 @@ func TestOthersDoNotWaitForTablesThatComeLater(t *testing.T) {
 					t.Fatalf("at %q: exit %d\n%s", point, code, tail(p.output.String()))
 				}
 			} else {
-				p.says(t, 20*time.Second, "copying beside the stream")
+				p.says(t, patience, "copying beside the stream")
 				r.through(t, append(mixed(0), "insert into beat values (0)")...)
 				contains(t, r.must(t, "status"), "copying", "a table is read beside the stream")
 				r.through(t, mixed(1)...)
@@ -284,7 +284,7 @@ func TestATableThatComesLaterAndFailsIsParkedAlone(t *testing.T) {
 			r.atTarget(t, "create table bad(id int primary key, n numeric(10, 2) check (n < 100))")
 		}
 		p := r.start(t, nil)
-		p.says(t, 30*time.Second, "table is parked")
+		p.says(t, patience, "table is parked")
 		r.through(t, "insert into beat values (1)")
 		p.says(t, 90*time.Second, "copied beside the stream")
 		contains(t, r.must(t, "status"), "parked", "tailrace resync --table", ".bad ")
@@ -306,7 +306,7 @@ func TestAPauseEndsACopyBesideTheStream(t *testing.T) {
 	r.once(t)
 	r.exec(t, strings.Split(slowTables, ";\n")[1:4]...)
 	p := r.start(t, []string{slowly})
-	p.says(t, 20*time.Second, "copying beside the stream")
+	p.says(t, patience, "copying beside the stream")
 	r.must(t, "pause")
 	if n := r.one(t, "select count(*) from pg_replication_slots where temporary and database = current_database()"); n != "0" {
 		t.Errorf("%s slots of copies during a pause", n)

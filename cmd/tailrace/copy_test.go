@@ -147,7 +147,7 @@ func TestCopyOutlivesTheSessionOfItsSnapshot(t *testing.T) {
 			return exec(fmt.Sprintf("update part%d set v = 'n' where id = %d; delete from part%d where id = %d; update part%d set id = id + 100000 where id = %d", n%5, k, (n+1)%5, k+1, (n+2)%5, k+2))
 		})
 		p := r.start(t, nil)
-		p.says(t, 30*time.Second, "table copied")
+		p.says(t, patience, "table copied")
 		ended := r.one(t, "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() and application_name like 'tailrace%'")
 		if ended == "0" {
 			t.Error("no session was ended")
@@ -179,7 +179,7 @@ func TestCrashInTheMiddleOfACopy(t *testing.T) {
 		change := "update %[1]s set v = v where id %% 7 = 0; delete from %[1]s where id %% 10 = 1; update %[1]s set id = id + 1000000 where id %% 10 = 2; insert into %[1]s select i, '5' from generate_series(2000000, 2000500) i"
 		r.exec(t, fmt.Sprintf(change, "big"), fmt.Sprintf(strings.Replace(change, "'5'", "5", 1), "first"), "insert into log select generate_series(1, 10)")
 		p := r.start(t, nil)
-		eventually(t, 30*time.Second, "the copy goes on", func() bool { return strings.Contains(p.output.String(), "msg=copying") })
+		eventually(t, patience, "the copy goes on", func() bool { return strings.Contains(p.output.String(), "msg=copying") })
 		time.Sleep(50 * time.Millisecond)
 		p.kill()
 		r.exec(t, fmt.Sprintf(strings.NewReplacer("2000000, 2000500", "3000000, 3000500", "+ 1000000", "+ 50000000").Replace(change), "big"))
@@ -220,10 +220,10 @@ func TestTableThatIsAddedLater(t *testing.T) {
 			return exec(fmt.Sprintf("insert into added values(%d, 0); update added set v = v + 1, id = id + 1000000 where id = %d; insert into t values(%d, 0)", 100+n, 100+n/2, 100+n))
 		})
 		p := r.start(t, nil)
-		p.says(t, 30*time.Second, "table copied")
+		p.says(t, patience, "table copied")
 		p.kill()
 		p = r.start(t, nil)
-		p.says(t, 30*time.Second, "decided where to begin") // the slot may still be read by the session of the one before
+		p.says(t, patience, "decided where to begin") // the slot may still be read by the session of the one before
 		r.following(t, p)
 		stop()
 		p.stop(t)

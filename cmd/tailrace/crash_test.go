@@ -139,7 +139,7 @@ func crash(t *testing.T, rnd *rand.Rand, server *dbtest.Server, d destination, k
 	time.Sleep(2 * time.Second)
 	reads.await()
 	p.cmd.Process.Signal(syscall.SIGTERM)
-	if code := p.wait(t, 20*time.Second); code != 0 {
+	if code := p.wait(t, patience); code != 0 {
 		t.Fatalf("SIGTERM: exit %d\n%s", code, tail(p.output.String()))
 	}
 	status := must(t, "status", "-c", config, "--json")

@@ -208,7 +208,7 @@ func (d *drill) run() {
 	if d.target != "" && sums.Load() < 50 {
 		t.Errorf("the sum was read only %d times", sums.Load())
 	}
-	eventually(t, 10*time.Second, "no session is left", func() bool { return d.sessions() == [2]int{} })
+	eventually(t, patience, "no session is left", func() bool { return d.sessions() == [2]int{} })
 	if slots := d.one(t, "select count(*) from pg_replication_slots"); slots != "1" {
 		t.Errorf("%s slots are there, want the pipeline's own", slots)
 	}
@@ -256,7 +256,7 @@ func (d *drill) supervise() {
 			d.mu.Unlock()
 			return
 		}
-		p := d.rig.start(d.t, nil)
+		p := d.rig.start(d.t, asUsersRun)
 		d.daemon = p
 		d.starts++
 		d.mu.Unlock()

@@ -173,6 +173,9 @@ func TestAnExpectationThatFailsStopsACopyAndALog(t *testing.T) {
 		r.reconfigure(t, "on_violation: fail", "on_violation: warn")
 		r.once(t)
 		r.holds(t, "items", []string{"id", "n"}, "1 -77", "2 2", "3 300")
+		r.same(t)
+		r.atTarget(t, "update items set n = 5 where id = 2")
+		r.refused(t, 1, []string{"id=2"}, "verify")
 		r.expectMet(t, "items/positive/warn 1", "history/small/warn 1")
 	})
 }
@@ -260,19 +263,47 @@ func TestCopiesAndChangesAreJudged(t *testing.T) {
 		r.expectMet(t, met...)
 
 		// What went in the order of the log cannot come back out of it; what has a sequence can.
-		r.refused(t, 1, []string{"order of the log", "backfill --table"}, "quarantine", "retry", "--flow", r.flowName("plain"))
+		r.refused(t, 1, []string{"order of the log", "resync --table"}, "quarantine", "retry", "--flow", r.flowName("plain"))
 		r.reconfigure(t, "sequence_by: n, except_column_list: [n], expect: {good: {condition: \"v <> 'bad'\"", "sequence_by: n, except_column_list: [n], expect: {good: {condition: \"v <> 'worse'\"")
 		contains(t, r.must(t, "quarantine", "retry", "--flow", r.flowName("sequenced")), "4 applied, 0 still")
 		r.holds(t, "sequenced", []string{"id", "v"}, "1 bad", "2 b", "33 bad", "4 odd", "6 odd")
-		r.refused(t, 3, []string{"expectations", "backfill --table"}, "resync", "--table", "plain")
+		r.refused(t, 3, []string{"expectations", "resync --table"}, "verify", "--repair", "--table", "plain")
 
-		// A new copy judges every row anew.
-		r.must(t, "backfill", "--table", "plain", "--overwrite")
-		r.once(t)
-		r.holds(t, "plain", []string{"id", "n"}, "2 2", "4 1", "6 3")
-		if n := len(slices.DeleteFunc(r.quarantined(t), func(row []string) bool { return row[1] != "plain" })); n != 2 {
-			t.Errorf("%d rows of plain are in quarantine, want those of keys 1 and 33", n)
+		// A new copy judges every row anew, in one transaction with what it met.
+		of := func(target string, want int) {
+			t.Helper()
+			if n := len(slices.DeleteFunc(r.quarantined(t), func(row []string) bool { return row[1] != target })); n != want {
+				t.Errorf("%d rows of %s are in quarantine, want %d", n, target, want)
+			}
 		}
+		if out, code := r.command(t, []string{"TAILRACE_KILL_AT=target replaced"}, "resync", "--table", "plain"); code != -1 {
+			t.Fatalf("not killed: exit %d\n%s", code, tail(out))
+		}
+		r.holds(t, "plain", []string{"id", "n"}, "1 1", "2 2", "4 1", "6 3")
+		of("plain", 4)
+		r.must(t, "resync", "--table", "plain")
+		r.holds(t, "plain", []string{"id", "n"}, "2 2", "4 1", "6 3")
+		of("plain", 2) // keys 1 and 33
+		p := r.start(t, nil)
+		r.following(t, p)
+		r.must(t, "resync", "--table", "plain_history")
+		r.commit(t, "insert into items values (7, 'bad', 1), (8, 'h', 1)")
+		p.stop(t)
+		r.once(t)
+		if got := sortedRows(r.held(t, `select id, v from plain_history where "__END_AT" is null`)); strings.Join(got, ", ") != "2 b, 4 odd, 6 odd, 8 h" {
+			t.Errorf("open versions after a resync: %v", got)
+		}
+		of("plain_history", 3)
+		r.must(t, "backfill", "--table", "plain", "--overwrite")
+		of("plain", 3)
+
+		// So does one that leaves nothing behind, but what it set aside.
+		alone := rigOn(t, server, r.source, freshDestination(t, server, kind), "flows:\n  - {source: public.items, target: plain, column_list: [id, n], "+rules+"}")
+		contains(t, alone.must(t, "backfill", "--no-follow"), "rows were set aside")
+		alone.holds(t, "plain", []string{"id", "n"}, "2 2", "4 1", "6 3", "8 1")
+		alone.expectAside(t, "plain: expectation good", "plain: expectation good", "plain: expectation good")
+		alone.must(t, "backfill", "--no-follow", "--overwrite")
+		alone.expectAside(t, "plain: expectation good", "plain: expectation good", "plain: expectation good")
 	})
 }
 
@@ -319,7 +350,9 @@ func TestExpectationsNeedTheColumnsThatTheyRead(t *testing.T) {
 		r.exec(t, "alter table docs replica identity default")
 		r.commit(t, "update docs set n = 5, k = 5")
 		r.exec(t, "alter table docs replica identity full")
-		contains(t, r.onceParked(t), "expectation full", "REPLICA IDENTITY FULL", "backfill --table")
+		contains(t, r.onceParked(t), "expectation full", "REPLICA IDENTITY FULL", "resync --table")
 		r.holds(t, "seq", []string{"id", "n"}, "1 5")
+		r.must(t, "resync", "--table", "docs")
+		r.holds(t, "docs", []string{"id", "n"}, "1 5")
 	})
 }

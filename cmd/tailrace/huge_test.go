@@ -46,7 +46,7 @@ func TestHugeTransactionStaysSmall(t *testing.T) {
 				fmt.Sprintf("begin; insert into huge select i, i %% 7, md5(i::text), now() from generate_series(1001, %d) i; update huge set n = n + 1 where id <= 2000; delete from huge where id <= 100; commit", rows),
 				fmt.Sprintf("begin; insert into huge select i from generate_series(%d, %d) i; rollback", rows+1, rows+rows/10))
 			began := time.Now()
-			p := start(t, []string{"TAILRACE_SOURCE_STREAMING=" + onOrOff(d.streaming)}, "run", "-c", config, "--once")
+			p := start(t, append([]string{"TAILRACE_SOURCE_STREAMING=" + onOrOff(d.streaming)}, asUsersRun...), "run", "-c", config, "--once")
 			// Not the peak that wait4 reports: that counts the test's own memory between
 			// fork and exec.
 			peak := int64(0)

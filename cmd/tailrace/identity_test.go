@@ -63,7 +63,7 @@ func TestIdentityThatIsLostWhileRunning(t *testing.T) {
 					return err == nil
 				})
 				t.Logf("after %s", time.Since(lost).Round(time.Millisecond))
-				p.says(t, 10*time.Second, "table is parked")
+				p.says(t, patience, "table is parked")
 				r.through(t, "insert into calm values(1)")
 				r.through(t, "insert into calm values(2)", "delete from calm where id = 1")
 				p.stop(t)
@@ -137,10 +137,10 @@ func TestColumnsThatComeAndGo(t *testing.T) {
 		r.exec(t, "alter table t add column c timestamptz")
 		r.through(t, "update t set c = '2024-01-01+00' where id = 1", "insert into t values(4, 'four', 4, '2025-01-01+00')")
 		r.through(t, "alter table t add column d numeric(5,2)", "insert into t values(5, 'five', 5, null, 1.50)")
-		p.says(t, 10*time.Second, "new column")
+		p.says(t, patience, "new column")
 		r.exec(t, "alter table t drop column b")
 		r.through(t, "update t set a = 'TWO' where id = 2", "insert into t values(6, 'six', null, 6)")
-		p.says(t, 10*time.Second, "lost a column")
+		p.says(t, patience, "lost a column")
 		p.stop(t)
 		header, rows := r.shown(t, "t")
 		want := [][]string{{"1", "one", "1", "2024-01-01 00:00:00+00", null}, {"2", "TWO", "2", null, null}, {"3", "three", "3", null, null}, {"4", "four", "4", "2025-01-01 00:00:00+00", null}, {"5", "five", "5", null, "1.50"}, {"6", "six", null, null, "6.00"}}

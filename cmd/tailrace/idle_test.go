@@ -25,7 +25,7 @@ func TestSlotFollowsLogOfOthers(t *testing.T) {
 		server.Exec(t, elsewhere, "create table noise(v text)")
 		for _, dsn := range []string{r.source, elsewhere} {
 			server.Exec(t, dsn, "insert into noise select repeat('x', 1000) from generate_series(1, 55000)")
-			r.awaitConfirmed(t, r.one(t, "select pg_current_wal_insert_lsn() - 1000"), 20*time.Second)
+			r.awaitConfirmed(t, r.one(t, "select pg_current_wal_insert_lsn() - 1000"), patience)
 		}
 		p.stop(t)
 		r.once(t)
@@ -138,7 +138,7 @@ func TestSourceThatGoesAwayAndComesBack(t *testing.T) {
 		if err := away(); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > 15*time.Second {
+		if took := time.Since(began); late(t, took, 15*time.Second) {
 			t.Errorf("the source's shutdown took %s", took)
 		}
 		if i > 0 {

@@ -64,16 +64,16 @@ func TestARunningPipelineShowsItself(t *testing.T) {
 		if n := metric(t, p, "tailrace_tables", `phase="live"`); n != 2 {
 			t.Errorf("%v live tables, want 2", n)
 		}
-		eventually(t, 15*time.Second, "the pipeline is ready", func() bool {
+		eventually(t, patience, "the pipeline is ready", func() bool {
 			code, _ := scraped(t, p, "/readyz")
 			return code == http.StatusOK
 		})
 		lsn := r.one(t, "select pg_current_wal_flush_lsn() - '0/0'")
-		eventually(t, 20*time.Second, "positions reach the end of the log", func() bool {
+		eventually(t, patience, "positions reach the end of the log", func() bool {
 			at, err := strconv.ParseFloat(lsn, 64)
 			return err == nil && metric(t, p, "tailrace_applied_position_bytes", "") >= at && metric(t, p, "tailrace_source_position_bytes", "") >= at
 		})
-		eventually(t, 20*time.Second, "a pipeline without work is not behind", func() bool { // others write to this server's log
+		eventually(t, patience, "a pipeline without work is not behind", func() bool { // others write to this server's log
 			return metric(t, p, "tailrace_lag_seconds", "") == 0
 		})
 
@@ -83,7 +83,7 @@ func TestARunningPipelineShowsItself(t *testing.T) {
 			_, body := scraped(t, p, "/metrics")
 			return strings.Contains(body, "tailrace_table_parked{") && strings.Contains(body, `u"} 1`)
 		})
-		eventually(t, 15*time.Second, "the pipeline is ready again", func() bool {
+		eventually(t, patience, "the pipeline is ready again", func() bool {
 			code, _ := scraped(t, p, "/readyz")
 			return code == http.StatusOK
 		})
@@ -111,7 +111,7 @@ func TestLogThatTheSourceKeepsIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	noise()
-	p.says(t, 30*time.Second, "keeps more log for this pipeline than source.max_retained_wal allows")
+	p.says(t, patience, "keeps more log for this pipeline than source.max_retained_wal allows")
 	if kept := metric(t, p, "tailrace_retained_wal_bytes", ""); kept < 8<<20 {
 		t.Errorf("%v bytes kept are shown", kept)
 	}

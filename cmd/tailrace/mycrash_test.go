@@ -143,7 +143,7 @@ func crashMySQL(t *testing.T, rnd *rand.Rand, kind string, kills int) {
 	killRepeatedly(t, rnd, r.rig, env, nil, nil, crashPoints[:5], kills-len(copyPoints))
 
 	p := r.start(t, env)
-	p.says(t, 20*time.Second, "decided where to begin")
+	p.says(t, patience, "decided where to begin")
 	time.Sleep(time.Second) // in the middle of the load
 	reads.await()
 	p.stop(t)

@@ -180,7 +180,7 @@ func TestMySQLLogThatWasPurged(t *testing.T) {
 	r.exec(t, "DELETE FROM t WHERE id = 1", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (3, 3)", "FLUSH BINARY LOGS")
 	files := my.Query(t, "", "SHOW BINARY LOGS")
 	last, _, _ := strings.Cut(files[len(files)-1], "|")
-	eventually(t, 30*time.Second, "the log is purged", func() bool { // it is kept a moment for a reader that has gone
+	eventually(t, patience, "the log is purged", func() bool { // it is kept a moment for a reader that has gone
 		my.Exec(t, "", "PURGE BINARY LOGS TO '"+last+"'")
 		return len(my.Query(t, "", "SHOW BINARY LOGS")) == 1
 	})
@@ -278,7 +278,7 @@ func TestMySQLFailedStartsLeaveNoSessions(t *testing.T) {
 	for range 5 {
 		r.refused(t, 3, []string{"no_such_database"}, "run", "--once")
 	}
-	eventually(t, 10*time.Second, "its sessions have ended", func() bool {
+	eventually(t, patience, "its sessions have ended", func() bool {
 		return len(my.Query(t, "", "SELECT id FROM information_schema.processlist WHERE user = '"+user+"'")) == 0
 	})
 }
@@ -347,11 +347,11 @@ func TestMySQLRowsOfMyISAMArriveByThemselves(t *testing.T) {
 	t.Parallel()
 	r := newMyRig(t, "postgres", "flows: [{source: DB.m}]", "CREATE TABLE m (id int PRIMARY KEY) ENGINE = MyISAM", "INSERT INTO m VALUES (1)")
 	p := r.start(t, nil)
-	eventually(t, 30*time.Second, "the table is copied", func() bool {
+	eventually(t, patience, "the table is copied", func() bool {
 		return strings.Contains(p.output.String(), "copied") && len(r.held(t, "select 1 from information_schema.tables where table_name = 'm'")) == 1
 	})
 	r.exec(t, "INSERT INTO m VALUES (2)")
-	eventually(t, 10*time.Second, "the row is there", func() bool { return len(r.held(t, "select id from m")) == 2 })
+	eventually(t, patience, "the row is there", func() bool { return len(r.held(t, "select id from m")) == 2 })
 	p.stop(t)
 }
 
@@ -363,8 +363,8 @@ func TestMySQLPipelineStopsWithoutItsMark(t *testing.T) {
 			t.Parallel()
 			r := newMyRig(t, kind, "flows: [{source: DB.t}]", "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
 			p := r.start(t, []string{"TAILRACE_RETRY_MAX=5s"})
-			p.says(t, 30*time.Second, "copied")
-			eventually(t, 30*time.Second, "it follows", func() bool {
+			p.says(t, patience, "copied")
+			eventually(t, patience, "it follows", func() bool {
 				return len(r.held(t, "select 1 from _tailrace.marks where phase = 'live' and "+r.ours(t))) == 1
 			})
 			r.atTarget(t, "delete from _tailrace.marks where "+r.ours(t))

@@ -138,7 +138,7 @@ flows:
 func (r *copyRig) arrives(t *testing.T, i int) {
 	t.Helper()
 	r.at(t, fmt.Sprintf("INSERT INTO beat VALUES (%d)", i))
-	eventually(t, 30*time.Second, "a change of another table arrives", func() bool {
+	eventually(t, patience, "a change of another table arrives", func() bool {
 		_, rows := r.shown(t, "beat")
 		return slices.ContainsFunc(rows, func(row []string) bool { return row[0] == fmt.Sprint(i) })
 	})
@@ -147,7 +147,7 @@ func (r *copyRig) arrives(t *testing.T, i int) {
 // copies waits until a copy beside the stream has begun, the nth.
 func (p *proc) copies(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, 20*time.Second, "it copies beside the stream", func() bool {
+	eventually(t, patience, "it copies beside the stream", func() bool {
 		return strings.Count(p.output.String(), "copying beside the stream") >= n
 	})
 }
@@ -190,7 +190,7 @@ func TestOthersDoNotWaitForAResyncFromMariaDB(t *testing.T) {
 			t.Errorf("the history that was copied again differs from the other:\n%s", differing(past, control))
 		}
 		r.at(t, "DROP TABLE big", bigTable, fillBig(3000))
-		eventually(t, 30*time.Second, "the three targets are parked", func() bool { return len(r.parked(t)) == 3 })
+		eventually(t, patience, "the three targets are parked", func() bool { return len(r.parked(t)) == 3 })
 		for n, target := range []string{"big", "past", "control"} {
 			a := r.asking(t, "resync", "--table", target)
 			p.copies(t, n+3)
@@ -241,7 +241,7 @@ func TestKillsDuringACopyBesideABinlog(t *testing.T) {
 			env = []string{"TAILRACE_HYDRATE_MAX_RATE=64KiB"}
 		}
 		p := r.start(t, env)
-		p.says(t, 20*time.Second, "action=follow")
+		p.says(t, patience, "action=follow")
 		a := r.asking(t, "resync", "--table", "big")
 		if point == "" {
 			p.copies(t, 1)
@@ -263,7 +263,7 @@ func TestKillsDuringACopyBesideABinlog(t *testing.T) {
 	r.dies(t, "stage filled")
 	r.at(t, "DELETE FROM later WHERE i % 3 = 0", "UPDATE later SET v = 'later' WHERE i % 3 = 1")
 	p := r.start(t, nil)
-	eventually(t, 30*time.Second, "it is live", func() bool { return strings.Contains(p.output.String(), "copied beside the stream") })
+	eventually(t, patience, "it is live", func() bool { return strings.Contains(p.output.String(), "copied beside the stream") })
 	r.at(t, "UPDATE later SET k = concat(k, 'y') WHERE i % 3 = 2")
 	r.arrives(t, 3)
 	p.stop(t)
@@ -275,7 +275,7 @@ func TestKillsDuringACopyBesideABinlog(t *testing.T) {
 	p = r.start(t, []string{bigSlowly})
 	p.copies(t, 1)
 	r.at(t, "DROP TABLE gone", "CREATE TABLE gone LIKE big", "INSERT INTO gone SELECT * FROM later")
-	eventually(t, 30*time.Second, "it is parked alone", func() bool { return slices.Equal(r.parked(t), []string{"public.gone"}) })
+	eventually(t, patience, "it is parked alone", func() bool { return slices.Equal(r.parked(t), []string{"public.gone"}) })
 	r.arrives(t, 4)
 	contains(t, r.must(t, "resync", "--table", "gone"), "gone copied again at ")
 	p.stop(t)

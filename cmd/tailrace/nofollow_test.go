@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"tailrace/internal/dbtest"
 )
@@ -55,7 +54,7 @@ func TestStoppedCopiesLeaveNoUnknownSlot(t *testing.T) {
 		known := func(when string) {
 			t.Helper()
 			var named string
-			eventually(t, 10*time.Second, when+": every slot is named by status", func() bool {
+			eventually(t, patience, when+": every slot is named by status", func() bool {
 				var st status
 				if err := json.Unmarshal([]byte(r.must(t, "status", "--json")), &st); err != nil {
 					t.Fatal(err)
@@ -66,16 +65,16 @@ func TestStoppedCopiesLeaveNoUnknownSlot(t *testing.T) {
 		}
 		for _, c := range []string{"interrupted", "killed"} {
 			p := start(t, nil, r.args("backfill", "--no-follow", "--overwrite")...)
-			p.says(t, 30*time.Second, "msg=copying")
+			p.says(t, patience, "msg=copying")
 			if c == "killed" {
 				p.kill()
 			} else {
 				p.cmd.Process.Signal(os.Interrupt)
-				if code := p.wait(t, 20*time.Second); code != 3 || !strings.Contains(p.output.String(), "before every target was filled") {
+				if code := p.wait(t, patience); code != 3 || !strings.Contains(p.output.String(), "before every target was filled") {
 					t.Errorf("a stop: exit %d\n%s", code, tail(p.output.String()))
 				}
 			}
-			eventually(t, 10*time.Second, c+": nothing is left", func() bool {
+			eventually(t, patience, c+": nothing is left", func() bool {
 				return r.one(t, "select count(*) from pg_replication_slots where database = current_database()") == "0"
 			})
 		}
@@ -87,7 +86,7 @@ func TestStoppedCopiesLeaveNoUnknownSlot(t *testing.T) {
 		r.reconfigure(t, "[{source: public.big}", "[{source: public.log}, {source: public.big}")
 		for _, c := range []string{"interrupted", "killed"} {
 			p := r.start(t, nil)
-			p.says(t, 30*time.Second, "msg=copying")
+			p.says(t, patience, "msg=copying")
 			if c == "killed" {
 				p.kill()
 			} else {

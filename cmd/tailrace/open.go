@@ -178,6 +178,7 @@ func (e *environment) pipeline(progress *progress) (pipeline.Config, error) {
 		QueueBytes: int64(e.QueueBytes), PieceBytes: int64(e.Source.MaxTransactionBytes),
 		DrainMax: e.DrainMax, RetryMax: e.RetryMax,
 		Retention: pipeline.Retention{Max: int64(e.Source.MaxRetainedWAL), Drop: e.Source.OnLimit == "stop_and_drop_slot"},
+		Rewind:    pipeline.Rewinding{Every: e.Rewind.Every, Keep: e.Rewind.Keep, MaxLog: int64(e.Rewind.MaxWAL), MaxUndo: int64(e.Rewind.MaxUndo)},
 		Log:       e.log, Progress: progress, HowFar: progress.hear, Stats: progress.stats,
 	}
 	c.Beginning = map[string]pipeline.Beginning{"prepare": pipeline.ByPreparing, "adopt": pipeline.ByAdopting}[e.Hydrate.Mode]

@@ -36,6 +36,7 @@ func TestLargeTablesAreCopiedInParts(t *testing.T) {
 	server := dbtest.Postgres(t)
 	overKinds(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, largeTables, inParts+"flows: [{source: public.*}, {source: public.big, target: big_history, stored_as_scd_type: 2}]")
+		r.env = asUsersRun
 		stop := r.load(t, 2, func(n int64, exec func(string) error) error {
 			k := 1 + n*7919%12000
 			return exec(fmt.Sprintf("update big set v = v || 'u' where id = %d; delete from big where id = %d; insert into big values(%d, 'new'); update split set at = (at + 7) %% 30 where id = %[1]d; update wide set v = v || 'w' where id = %[4]d", k, k+1, 100000+n, 1+n%300))
@@ -165,9 +166,9 @@ func TestPartsNoticeAnotherShapeOfTheTable(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, server, "postgres", largeTables, "hydrate: {workers: 1, split_bytes: 64KiB, max_rate: 1MiB}\n"+everything)
 			p := r.start(t, nil)
-			p.says(t, 30*time.Second, "msg=copying")
+			p.says(t, patience, "msg=copying")
 			r.exec(t, c.sql)
-			p.says(t, 30*time.Second, "will try again")
+			p.says(t, patience, "will try again")
 			p.kill()
 			r.reconfigure(t, ", max_rate: 1MiB", "")
 			r.once(t)

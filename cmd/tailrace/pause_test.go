@@ -39,7 +39,7 @@ func TestAPauseHoldsUntilResumeAlsoOverAKill(t *testing.T) {
 		stop := r.balance(t)
 		time.Sleep(500 * time.Millisecond)
 		contains(t, r.must(t, "pause"), "paused at ")
-		p.says(t, 5*time.Second, "paused: nothing is read")
+		p.says(t, patience, "paused: nothing is read")
 		first := r.state(t)
 		if first.Paused == nil || !strings.Contains(first.Paused.By, "process") {
 			t.Fatalf("status: %+v", first)
@@ -61,7 +61,7 @@ func TestAPauseHoldsUntilResumeAlsoOverAKill(t *testing.T) {
 		p.kill()
 		r.refused(t, 3, []string{"is paused since", "tailrace resume"}, "run", "--once")
 		p = r.start(t, nil)
-		p.says(t, 20*time.Second, "paused: nothing is read")
+		p.says(t, patience, "paused: nothing is read")
 		if st := r.state(t); st.Position != first.Position {
 			t.Errorf("a daemon that starts paused moves: %s, %s", st.Position, first.Position)
 		}
@@ -91,7 +91,7 @@ func TestAPauseHoldsUntilResumeAlsoOverAKill(t *testing.T) {
 		}
 		contains(t, r.must(t, "pause"), "starts paused")
 		p = r.start(t, nil)
-		p.says(t, 20*time.Second, "paused: nothing is read")
+		p.says(t, patience, "paused: nothing is read")
 		p.stop(t) // a stop ends a pause's waiting, not the pause
 		contains(t, r.must(t, "resume"), "no daemon runs")
 		r.once(t)
@@ -144,7 +144,7 @@ func TestRequestsThatAreRows(t *testing.T) {
 	}
 	await := func(id int, want string) {
 		t.Helper()
-		eventually(t, 15*time.Second, fmt.Sprintf("request %d is %s", id, want), func() bool { return strings.Contains(state(id), want) })
+		eventually(t, patience, fmt.Sprintf("request %d is %s", id, want), func() bool { return strings.Contains(state(id), want) })
 	}
 	name := r.held(t, "select pipeline from _tailrace.marks")[0][0]
 	ask := func(kind string) {
@@ -161,11 +161,11 @@ func TestRequestsThatAreRows(t *testing.T) {
 	p = r.start(t, nil)
 	await(1, "failed the process that took the request ended")
 	await(3, "done resumed")
-	eventually(t, 15*time.Second, "the pause asked for before it has an answer", func() bool { return !strings.HasPrefix(state(2), "taken") })
+	eventually(t, patience, "the pause asked for before it has an answer", func() bool { return !strings.HasPrefix(state(2), "taken") })
 
 	// A pause that was written down without a request is obeyed too.
 	r.atTarget(t, "insert into _tailrace.pauses values ('"+name+"', now(), 'somebody')")
-	eventually(t, 15*time.Second, "it rests", func() bool {
+	eventually(t, patience, "it rests", func() bool {
 		return strings.Count(p.output.String(), "paused: nothing is read") >= 1 && !r.state(t).Source.SlotActive
 	})
 	r.must(t, "resume")

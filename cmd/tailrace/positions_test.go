@@ -55,7 +55,7 @@ func TestKilledInsideATransactionOfManyRows(t *testing.T) {
 		}
 		began := time.Now()
 		r.once(t)
-		if took := time.Since(began); took > 30*time.Second {
+		if took := time.Since(began); took > patience {
 			t.Errorf("60000 rows took %s", took)
 		}
 		r.same(t)
@@ -232,10 +232,10 @@ func TestStopLeavesTheSlotAtTheMark(t *testing.T) {
 		time.Sleep(time.Second)
 		began := time.Now()
 		p.cmd.Process.Signal(syscall.SIGTERM)
-		if code := p.wait(t, 15*time.Second); code != 0 {
+		if code := p.wait(t, patience); code != 0 {
 			t.Errorf("exit %d", code)
 		}
-		if took := time.Since(began); took > 10*time.Second {
+		if took := time.Since(began); late(t, took, 10*time.Second) {
 			t.Errorf("the stop took %s", took)
 		}
 		status := r.must(t, "status", "--json")
@@ -260,7 +260,7 @@ func TestSecondInstanceLeavesTheFirstAlone(t *testing.T) {
 		for i, c := range [][]string{{"run"}, {"run", "--once"}, {"run", "--overwrite"}, {"backfill"}, {"backfill", "--table", "t", "--overwrite"}, {"teardown", "--yes"}} {
 			began := time.Now()
 			r.refused(t, 3, []string{fmt.Sprint(p.cmd.Process.Pid)}, c[0], c[1:]...)
-			if took := time.Since(began); took > 2*time.Second {
+			if took := time.Since(began); late(t, took, 2*time.Second) {
 				t.Errorf("%v left after %s", c, took)
 			}
 			r.through(t, fmt.Sprintf("insert into t values(%d)", i))
@@ -320,7 +320,7 @@ func TestTimeoutsOfTheRoleEndNothing(t *testing.T) {
 		r.server, r.source = server, server.DSN(name)
 		p := r.start(t, nil)
 		// A copy that is held up for longer than every one of them.
-		eventually(t, 20*time.Second, "the copy runs", func() bool {
+		eventually(t, patience, "the copy runs", func() bool {
 			return r.one(t, "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'copy%' and state = 'active'") != "0"
 		})
 		p.cmd.Process.Signal(syscall.SIGSTOP)

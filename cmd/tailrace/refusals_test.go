@@ -253,11 +253,11 @@ func TestStopInTheMiddleOfACopy(t *testing.T) {
 	overOneKind(t, func(t *testing.T, kind string) {
 		r := newRig(t, server, kind, "create table t(id int primary key, v text); insert into t select i, repeat('x', 500) from generate_series(1, 100000) i", everything)
 		p := r.start(t, nil)
-		eventually(t, 20*time.Second, "the copy runs", func() bool {
+		eventually(t, patience, "the copy runs", func() bool {
 			return r.one(t, "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'copy%' and state = 'active'") != "0"
 		})
 		p.cmd.Process.Signal(os.Interrupt)
-		if code := p.wait(t, 10*time.Second); code != 0 {
+		if code := p.wait(t, patience); code != 0 {
 			t.Errorf("exit %d\n%s", code, tail(p.output.String()))
 		}
 		r.once(t)

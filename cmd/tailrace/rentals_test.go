@@ -37,7 +37,7 @@ func TestARentalShopIsFollowedUnderLoad(t *testing.T) {
 		if err := os.WriteFile(config, []byte(file), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := &rig{config: config, dest: dest}
+		r := &rig{config: config, dest: dest, env: asUsersRun}
 		contains(t, r.must(t, "check"), "payment_rental") // rows that a foreign key changes are in no log
 
 		seed := seeded(t).Uint64()

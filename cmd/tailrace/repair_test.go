@@ -103,7 +103,7 @@ func TestKillsDuringARepair(t *testing.T) {
 				r.following(t, p)
 				<-asked
 			}
-			eventually(t, 20*time.Second, "nothing differs", func() bool {
+			eventually(t, patience, "nothing differs", func() bool {
 				out, code := r.command(t, nil, "verify")
 				return code == 0 && strings.Contains(out, "t: 0 differences of 1000 rows")
 			})
@@ -134,7 +134,7 @@ func TestRepairIsRefused(t *testing.T) {
 		}
 		check()
 		p := r.start(t, nil)
-		p.says(t, 20*time.Second, "table is parked")
+		p.says(t, patience, "table is parked")
 		r.following(t, p)
 		check()
 		r.refused(t, 3, []string{"is parked", "tailrace resync --table"}, "verify", "--repair", "--table", "p")

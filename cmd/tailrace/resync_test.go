@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"tailrace/internal/dbtest"
 )
@@ -72,7 +71,7 @@ func TestResyncOfAHistoryAndOfAParkedTable(t *testing.T) {
 		r.once(t)
 		r.exec(t, "alter table h drop constraint h_pkey")
 		p := r.start(t, nil)
-		p.says(t, 20*time.Second, "table is parked")
+		p.says(t, patience, "table is parked")
 		contains(t, p.output.String(), "tailrace resync --table")
 		r.following(t, p)
 		r.exec(t, "alter table h add primary key (id)", "update h set v = 'new' where id <= 10", "update h set u = 'new' where id between 11 and 15",

@@ -160,6 +160,23 @@ func (r *rig) start(t testing.TB, env []string, more ...string) *proc {
 	return start(t, append(append([]string{}, r.env...), env...), r.args("run", more...)...)
 }
 
+// patience is how long is waited for what comes at once on a machine without other work.
+// How soon something comes is asserted where it is promised, with a limit of its own.
+const patience = 90 * time.Second
+
+// late tells whether something took longer than is promised, beside what a busy machine
+// makes of it: ten times what the program needs to print its version just then, which is
+// 0.2 s on one without other work.
+func late(t testing.TB, took, promised time.Duration) bool {
+	t.Helper()
+	if took <= promised {
+		return false
+	}
+	began := time.Now()
+	must(t, "version")
+	return took > promised+10*time.Since(began)
+}
+
 // commandLimit is how long a command may take: long beside what any of them needs, also
 // on a machine that has other work.
 func commandLimit() time.Duration {
@@ -240,7 +257,7 @@ func contains(t testing.TB, out string, wants ...string) {
 // pipeline has confirmed it.
 func (r *rig) through(t testing.TB, statements ...string) {
 	t.Helper()
-	r.awaitConfirmed(t, r.commit(t, statements...), 30*time.Second)
+	r.awaitConfirmed(t, r.commit(t, statements...), patience)
 }
 
 // commit commits statements in one transaction; its end lies behind the returned
@@ -362,10 +379,11 @@ func (p *proc) says(t testing.TB, limit time.Duration, text string) {
 	}
 }
 
-// following waits until the first copy is done and the log is being read.
+// following waits until the first copy is done and the log is being read. Making the slot
+// waits for the transactions of all tests on the server.
 func (r *rig) following(t testing.TB, p *proc) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the slot is being read", func() bool {
+	eventually(t, patience, "the slot is being read", func() bool {
 		select {
 		case <-p.done:
 			t.Fatalf("it ended: %v\n%s", p.err, tail(p.output.String()))
@@ -438,7 +456,7 @@ func (r *rig) equalRows(t testing.TB, target, sql string) {
 func (p *proc) stop(t testing.TB) {
 	t.Helper()
 	p.cmd.Process.Signal(os.Interrupt)
-	if code := p.wait(t, 20*time.Second); code != 0 {
+	if code := p.wait(t, patience); code != 0 {
 		t.Fatalf("a stop: exit %d\n%s", code, tail(p.output.String()))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"tailrace/internal/dbtest"
 )
@@ -256,7 +255,7 @@ func TestRowsOfEveryScene(t *testing.T) {
 				}
 			}
 			if way == 0 {
-				r.awaitConfirmed(t, last, 30*time.Second)
+				r.awaitConfirmed(t, last, patience)
 				p.stop(t)
 			} else {
 				r.once(t)

@@ -82,6 +82,9 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 	if err != nil {
 		return err
 	}
+	for _, n := range env.sqlNotes() {
+		env.log.Info("SQL: " + n)
+	}
 	p := newProgress(a.errs, env.log)
 	p.rate = int64(env.Hydrate.MaxRate)
 	cfg, err := env.pipeline(p)

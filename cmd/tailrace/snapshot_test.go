@@ -25,7 +25,7 @@ func TestASnapshotUnderLoadStandsAtItsMark(t *testing.T) {
 	p := r.start(t, nil)
 	r.following(t, p)
 	stop, ends := r.balanceNoting(t)
-	eventually(t, 20*time.Second, "the load arrives", func() bool { return r.ask(t, sumOfBoth)[0] != "0,0" })
+	eventually(t, patience, "the load arrives", func() bool { return r.ask(t, sumOfBoth)[0] != "0,0" })
 	path := filepath.Join(filepath.Dir(r.dest.dsn), "target.snapshot.duckdb")
 	other := filepath.Join(t.TempDir(), "other.duckdb")
 	said := regexp.MustCompile(`^(\S+) at (\S+): .* in [0-9.]+ s, batches waited [0-9.]+ s\n$`)
@@ -124,7 +124,7 @@ func TestASnapshotThatFailsLeavesTheOlderOne(t *testing.T) {
 		}
 	}
 	p = r.start(t, []string{"TAILRACE_DESTINATION_DUCKDB_SNAPSHOT_EVERY=60s"})
-	p.says(t, 30*time.Second, "msg=snapshot")
+	p.says(t, patience, "msg=snapshot")
 	r.through(t, "update a set v = v + 1")
 	p.stop(t)
 	held := filepath.Join(filepath.Dir(r.dest.dsn), "target.snapshot.duckdb")

@@ -42,6 +42,9 @@ type status struct {
 	Trigger     *triggerStatus   `json:"trigger,omitempty"`
 
 	Expected []expectedStatus `json:"expectations"` // what they met, by outcome
+	Feeds    []fedStatus      `json:"change_feeds"`
+
+	Rewind *rewindStatus `json:"rewind,omitempty"` // rewind points; none are configured, and none there: null
 }
 
 type gapStatus struct {
@@ -183,7 +186,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 	if err != nil {
 		return nil, fmt.Errorf("read the mark: %w", err)
 	}
-	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Snapshots: []snapshotStatus{}, Quarantine: map[string]int64{}, Expected: []expectedStatus{}, Gaps: []gapStatus{}, Problems: []string{}}
+	st := &status{Pipeline: e.Pipeline, Phase: string(mark.Phase), Position: mark.Position.String(), Continuity: "unknown", Tables: []tableStatus{}, Flows: []flowStatus{}, Files: []filesStatus{}, Sequenced: []memoryStatus{}, Snapshots: []snapshotStatus{}, Quarantine: map[string]int64{}, Expected: []expectedStatus{}, Feeds: []fedStatus{}, Gaps: []gapStatus{}, Problems: []string{}}
 	switch mark.Phase {
 	case checkpoint.None:
 		st.Phase = "not started"
@@ -230,6 +233,9 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		}
 		st.Flows = append(st.Flows, flowStatus{Flow: f.Name, Target: f.Target.String(), Source: f.Source.String(), Phase: string(phase), Since: f.Since.String()})
 	}
+	if err := st.fed(ctx, dst); err != nil {
+		return nil, err
+	}
 	memory, sequenced := dst.(sink.Memory)
 	if sequenced {
 		counts, err := memory.Unresolved(ctx)
@@ -253,7 +259,7 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 			return nil, err
 		}
 	}
-	state, bound, err := e.sourceState(ctx, mark)
+	state, kept, bound, err := e.sourceState(ctx, mark)
 	if fault.KindOf(err) == fault.Usage {
 		return nil, err
 	}
@@ -267,6 +273,13 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 			st.Sequenced = append(st.Sequenced, memoryStatus{Target: m.Target.String(), Remembered: m.Records, Tombstones: m.Tombstones, Estimated: m.Estimated, Truncated: m.Truncated, Horizon: m.Horizon,
 				Counts: counts{Late: m.Counts.Late, Ties: m.Counts.Ties, Duplicates: m.Counts.Duplicates, Truncated: m.Counts.Truncated, Forgotten: m.Counts.Forgotten, Unknown: m.Counts.Unknown, Resurrected: m.Counts.Beyond}})
 		}
+	}
+	asked := kept
+	if err != nil {
+		asked = nil
+	}
+	if rewound := st.rewind(ctx, e, dst, mark, asked); rewound != nil {
+		return nil, rewound
 	}
 	if err != nil {
 		st.SourceError = err.Error()
@@ -286,7 +299,11 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		if s.LagBytes > 0 && !mark.CommitTime.IsZero() {
 			s.LagSeconds = max(0, int64(time.Since(mark.CommitTime).Seconds()))
 		}
-		if _, err := checkpoint.DecideBeside(mark, pipeline.DecideState(state), func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
+		facts := pipeline.DecideState(state)
+		if kept != nil && !facts.Slotless {
+			facts.Kept, facts.KeptFrom = kept.Exists && !kept.Lost, kept.From
+		}
+		if _, err := checkpoint.DecideBeside(mark, facts, func() (checkpoint.Mark, error) { return dst.State(ctx) }); err != nil {
 			st.Continuity, st.Why = "lost", err.Error()
 			st.Problems = append(st.Problems, err.Error())
 		} else {
@@ -336,15 +353,19 @@ func takenFiles(ctx context.Context, m sink.Memory) ([]filesStatus, error) {
 // sourceState asks the source, and matches the flows with its tables if some have
 // sequence_by: their types say how a sequence reads. bound is nil where they do not
 // match; the pipeline itself says why.
-func (e *environment) sourceState(ctx context.Context, mark checkpoint.Mark) (state source.State, bound []pipeline.Bound, err error) {
+// kept is nil where nothing is kept for rewind points.
+func (e *environment) sourceState(ctx context.Context, mark checkpoint.Mark) (state source.State, kept *source.Kept, bound []pipeline.Bound, err error) {
 	src, err := e.openSources(ctx)
 	if err != nil {
-		return state, nil, err
+		return state, nil, nil, err
 	}
 	defer src.close(ctx)
 	pipeline.Locate(src.main, mark)
 	if state, err = src.main.State(ctx); err != nil {
-		return state, nil, err
+		return state, nil, nil, err
+	}
+	if kept, err = keptBy(ctx, src.log); err != nil {
+		return state, nil, nil, err
 	}
 	if slices.ContainsFunc(e.Specs(), func(f flow.Spec) bool { return f.ByEvents() }) {
 		bound, _, err = e.bind(ctx, src, anything)
@@ -352,7 +373,7 @@ func (e *environment) sourceState(ctx context.Context, mark checkpoint.Mark) (st
 			e.log.Debug("the flows do not match the source", "error", err.Error())
 		}
 	}
-	return state, bound, nil
+	return state, kept, bound, nil
 }
 
 func (a *app) printStatus(st *status) {
@@ -387,6 +408,9 @@ func (a *app) printStatus(st *status) {
 		fmt.Fprintf(w, "lag\t%s, %d s\n", size(s.LagBytes), s.LagSeconds)
 	}
 	fmt.Fprintf(w, "continuity\t%s\n", st.Continuity)
+	if st.Rewind != nil {
+		fmt.Fprintf(w, "rewind\t%s\n", st.Rewind.line())
+	}
 	w.Flush()
 	if len(st.Tables) > 0 {
 		fmt.Fprintln(a.out)
@@ -447,6 +471,7 @@ func (a *app) printStatus(st *status) {
 	}
 	a.printSnapshots(st.Snapshots)
 	a.printRuns(st.Trigger)
+	a.printFeeds(st.Feeds)
 	if len(st.Expected) > 0 {
 		fmt.Fprintln(a.out)
 		w = tabwriter.NewWriter(a.out, 2, 8, 2, ' ', 0)

@@ -122,7 +122,11 @@ func (a *app) printComparison(r pipeline.Comparison, t *tally) {
 		how = fmt.Sprintf(" (%s compared with the remembered events; %s: %d broken)", r.Events, r.Checked, len(r.Violations))
 	}
 	a.printFound(r.Target.String(), r, how)
-	if r.Events != "" && r.Differences > 0 {
+	switch {
+	case r.Events == "" || r.Differences == 0:
+	case r.Snapshots != "":
+		fmt.Fprintf(a.out, "  a row that was edited by hand is not what its snapshots say. Make such changes at the source. To undo the edit, make the target anew: tailrace refresh --flow %q --full (of a history the past that its source does not have any more is lost then: --force)\n", r.Snapshots)
+	default:
 		fmt.Fprintf(a.out, "  a row that was edited by hand is not what its events say. To keep the edit, bring it in as an event: tailrace apply-event. To undo it, build the target anew: tailrace backfill --table %s --overwrite\n", r.Target)
 	}
 	if r.Repair != nil {

@@ -18,6 +18,7 @@ import (
 
 	"tailrace/internal/fault"
 	"tailrace/internal/flow"
+	"tailrace/internal/flowsql"
 )
 
 // Config is one pipeline's configuration. config.example.yaml documents every key
@@ -28,8 +29,11 @@ type Config struct {
 	Destination Destination   `yaml:"destination"`
 	Hydrate     Hydrate       `yaml:"hydrate"`
 	Batch       Batch         `yaml:"batch"`
+	Rewind      Rewind        `yaml:"rewind"`
 	Relations   Relations     `yaml:"relations"`
 	Flows       []Flow        `yaml:"flows"`
+	SQLFiles    Names         `yaml:"sql"`
+	SQLCatalogs Catalogs      `yaml:"sql_catalogs"`
 	Listen      string        `yaml:"listen"`
 	Pprof       bool          `yaml:"pprof"`
 	QueueBytes  Bytes         `yaml:"queue_bytes"`
@@ -40,6 +44,8 @@ type Config struct {
 	OnFailure   OnFailure     `yaml:"on_failure"`
 	LogLevel    string        `yaml:"log_level"`
 	LogFormat   string        `yaml:"log_format"`
+
+	written *Written
 }
 
 // Source is where changes come from.
@@ -97,6 +103,54 @@ type Hydrate struct {
 type Batch struct {
 	MaxRows  int   `yaml:"max_rows"`
 	MaxBytes Bytes `yaml:"max_bytes"`
+}
+
+// Rewind says which rewind points are kept; none unless Every or Keep is set.
+type Rewind struct {
+	Every   time.Duration `yaml:"every"`
+	Keep    time.Duration `yaml:"keep"`
+	MaxWAL  Bytes         `yaml:"max_wal"`  // 0: no bound
+	MaxUndo Bytes         `yaml:"max_undo"` // 0: no bound
+}
+
+// On reports whether points are kept.
+func (r *Rewind) On() bool { return r.Keep > 0 }
+
+const (
+	// A rewind point is a durable transaction, and in the destination a table for each
+	// target that changes behind it: not more often than once a minute, and not more than a
+	// thousand at once.
+	pointsEvery = time.Minute
+	pointsMost  = 1000
+
+	defaultRewindEvery = time.Hour
+	defaultRewindKeep  = 24 * time.Hour
+)
+
+// settle gives what is left out of a `rewind` that is there its default.
+func (r *Rewind) settle() {
+	switch {
+	case r.Every > 0 && r.Keep == 0:
+		r.Keep = max(defaultRewindKeep, r.Every)
+	case r.Keep > 0 && r.Every == 0:
+		r.Every = min(defaultRewindEvery, r.Keep)
+	}
+}
+
+func (r *Rewind) validate() error {
+	bad := fault.Badly
+	switch {
+	case r.Every < 0 || r.Keep < 0:
+		return bad("rewind.every and rewind.keep are positive durations such as 1h, or both 0 for no rewind points")
+	case !r.On():
+	case r.Every < pointsEvery:
+		return bad("rewind.every is at least %s, not %s: each point is a table in the destination for every target that changes behind it", pointsEvery, r.Every)
+	case r.Every > r.Keep:
+		return bad("rewind.every (%s) is longer than rewind.keep (%s): points would be dropped before the next one is made", r.Every, r.Keep)
+	case r.Keep/r.Every > pointsMost:
+		return bad("rewind.keep (%s) is more than %d times rewind.every (%s): each point is a table in the destination for every target that changes behind it", r.Keep, pointsMost, r.Every)
+	}
+	return nil
 }
 
 // Flow is one entry of flows.
@@ -222,6 +276,7 @@ func Default() Config {
 		}},
 		Hydrate:    Hydrate{Mode: "copy", Workers: 4, SplitBytes: 256 << 20},
 		Batch:      Batch{MaxRows: 50_000, MaxBytes: 16 << 20},
+		Rewind:     Rewind{MaxWAL: 20 << 30, MaxUndo: 20 << 30},
 		QueueBytes: 16 << 20,
 		DrainMax:   10 * time.Second,
 		RetryMax:   30 * time.Minute,
@@ -238,7 +293,7 @@ func (c *Config) ofFiles(f *Flow) bool {
 	return schema == "" && slices.ContainsFunc(c.Relations, func(r Relation) bool { return r.Name == table })
 }
 
-// Specs returns the flows' specifications.
+// Specs returns the flows' specifications: those of the file, then those in SQL.
 func (c *Config) Specs() []flow.Spec {
 	specs := make([]flow.Spec, len(c.Flows))
 	for i, f := range c.Flows {
@@ -263,7 +318,7 @@ func (c *Config) Specs() []flow.Spec {
 			specs[i].Expect = append(specs[i].Expect, flow.Expectation{Name: e.Name, Condition: e.Condition, Action: cmp.Or(e.OnViolation, flow.Warn)})
 		}
 		if specs[i].Sequenced.TombstoneRetention == 0 {
-			specs[i].Sequenced.TombstoneRetention = 48 * time.Hour
+			specs[i].Sequenced.TombstoneRetention = c.retention()
 		}
 		if specs[i].ChangeFeed = f.ChangeFeed; f.ChangeFeed {
 			specs[i].FeedKeep = flow.DefaultFeedKeep
@@ -277,6 +332,9 @@ func (c *Config) Specs() []flow.Spec {
 		if specs[i].HistoryStart == "" {
 			specs[i].HistoryStart = flow.HistoryStartSnapshot
 		}
+	}
+	if c.written != nil {
+		specs = append(specs, c.written.Plan.Flows...)
 	}
 	return specs
 }
@@ -302,6 +360,10 @@ func (s *Snapshot) spec() *flow.Snapshot {
 	return out
 }
 
+// retention is how long flows remember deletes unless they say: it covers the window of
+// rewind.
+func (c *Config) retention() time.Duration { return max(flowsql.DefaultRetention, c.Rewind.Keep) }
+
 // Validate checks everything that needs no database.
 func (c *Config) Validate() error {
 	bad := fault.Badly
@@ -326,7 +388,7 @@ func (c *Config) Validate() error {
 		return bad("source.zero_dates is error, null or text, not %q", c.Source.ZeroDates)
 	case c.Source.Kind == "files" && slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil && f.Snapshot.Path == "" }):
 		return bad("a snapshot by relation or query needs a database as source; with source.kind files it has a path")
-	case c.Source.Kind == "files" && len(c.Relations) == 0 && !slices.ContainsFunc(c.Flows, func(f Flow) bool { return f.Snapshot != nil }):
+	case c.Source.Kind == "files" && len(c.Relations) == 0 && !slices.ContainsFunc(c.Specs(), func(s flow.Spec) bool { return s.Snapshot != nil }):
 		return bad("source.kind files needs `relations`: each a name with a path, such as `users_cdf: {path: \"feed/*.jsonl\", format: jsonl}`")
 	case !slices.Contains([]string{"duckdb", "postgres", "mysql"}, c.Destination.Kind):
 		return bad("destination.kind %q is not known; it is duckdb, postgres or mysql", c.Destination.Kind)
@@ -336,8 +398,8 @@ func (c *Config) Validate() error {
 		return bad("`destination.dsn` is missing: the path of the DuckDB file, such as shop.duckdb")
 	case c.Destination.DuckDB.SnapshotEvery != 0 && c.Destination.DuckDB.SnapshotEvery < time.Minute:
 		return bad("destination.duckdb.snapshot_every is at least 60s, or 0 for none")
-	case len(c.Flows) == 0:
-		return bad("`flows` is empty: add at least `- source: public.*`")
+	case len(c.Specs()) == 0:
+		return bad("`flows` is empty: add at least `- source: public.*`, or name files with `sql`")
 	case c.Hydrate.Mode != "copy" && c.Hydrate.Mode != "prepare" && c.Hydrate.Mode != "adopt":
 		return bad("hydrate.mode is copy, prepare or adopt, not %q", c.Hydrate.Mode)
 	case c.Hydrate.Mode != "copy" && c.Source.Kind == "files":
@@ -369,22 +431,17 @@ func (c *Config) Validate() error {
 	case c.LogFormat != "text" && c.LogFormat != "json":
 		return bad("log_format is text or json, not %q", c.LogFormat)
 	}
-	if err := c.validateTrigger(); err != nil {
+	if err := cmp.Or(c.validateTrigger(), c.Rewind.validate()); err != nil {
 		return err
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return bad("log_level is debug, info, warn or error, not %q", c.LogLevel)
 	}
-	once := map[string]bool{}
 	for _, f := range c.Flows {
-		before, again := once[f.Source]
-		once[f.Source] = f.Once
 		switch {
 		case f.Snapshot != nil && f.Source != "":
 			return bad("flow %q: source and snapshot exclude each other: snapshot says what is read", f.Source)
-		case again && before != f.Once && c.ofFiles(&f):
-			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", f.Source)
 		case f.ChangeFeedRetention != nil && !f.ChangeFeed:
 			return bad("flow %q: change_feed_retention goes with change_feed: true", f.Source)
 		case f.SourceKind == "table" && c.ofFiles(&f):
@@ -399,10 +456,21 @@ func (c *Config) Validate() error {
 			return bad("flow %q: late_beyond_retention is apply or quarantine, not %q", f.Source, f.LateBeyondRetention)
 		}
 	}
+	once := map[string]bool{}
 	for _, s := range c.Specs() {
 		if err := s.Validate(); err != nil {
 			return err
 		}
+		if keep := s.Sequenced.TombstoneRetention; keep < c.Rewind.Keep {
+			return bad("flow %q: tombstone_retention (%s) is shorter than rewind.keep (%s): a replay from the oldest rewind point would meet deletes that are forgotten already; make it at least as long", s.Source, keep, c.Rewind.Keep)
+		}
+		if !s.Files {
+			continue
+		}
+		if before, again := once[s.Source]; again && before != s.Once {
+			return bad("relation %q has a flow with once and one without: a file is taken for all flows of its relation; give one of them a relation of its own, with the same path", s.Source)
+		}
+		once[s.Source] = s.Once
 	}
 	return nil
 }
@@ -464,6 +532,7 @@ func leaves(t reflect.Type, prefix string, fn func(path string)) {
 		f := t.Field(i)
 		p := prefix + f.Tag.Get("yaml")
 		switch {
+		case !f.IsExported():
 		case f.Type.Kind() == reflect.Struct:
 			leaves(f.Type, p+".", fn)
 		case f.Type.Kind() != reflect.Slice:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -52,6 +53,7 @@ func Parse(name string, text []byte) (*Config, error) {
 	// Names of relations and of their columns keep their case and order, which a map
 	// would lose.
 	relations, snapshotColumns, expectations := takeRelations(root), takeSnapshotColumns(root), takeExpectations(root)
+	catalogs := takeCatalogs(root)
 	nameNull(root, "source", "zero_dates")
 	raw := map[string]any{}
 	if err := root.Decode(&raw); err != nil {
@@ -71,12 +73,16 @@ func Parse(name string, text []byte) (*Config, error) {
 	if err != nil {
 		return nil, fault.Badly("%s: %s", name, describe(err))
 	}
-	c.Relations = relations
+	c.Rewind.settle()
+	c.Relations, c.SQLCatalogs = relations, catalogs
 	for i, columns := range snapshotColumns {
 		c.Flows[i].Snapshot.Columns = columns
 	}
 	for i := range c.Flows {
 		c.Flows[i].Expect = expectations[i]
+	}
+	if err := c.readSQL(name, filepath.Dir(name)); err != nil {
+		return nil, err
 	}
 	if err := c.Validate(); err != nil {
 		var fe *fault.Error
@@ -270,7 +276,7 @@ func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
 			return fault.Badly("%s:%d: %s is 1, 2 or bitemporal", name, n.Line, where())
 		}
 		return nil
-	case t == reflect.TypeFor[Relations](), t == reflect.TypeFor[Columns](), t == reflect.TypeFor[Expectations]():
+	case t == reflect.TypeFor[Relations](), t == reflect.TypeFor[Columns](), t == reflect.TypeFor[Expectations](), t == reflect.TypeFor[Catalogs]():
 		if n.Kind != yaml.MappingNode {
 			return fault.Badly("%s:%d: %s must hold names (`name: ...`)", name, n.Line, where())
 		}
@@ -346,7 +352,7 @@ func strict(name string, n *yaml.Node, t reflect.Type, path string) error {
 
 func field(t reflect.Type, key string) (reflect.StructField, bool) {
 	for i := range t.NumField() {
-		if f := t.Field(i); f.Tag.Get("yaml") == key {
+		if f := t.Field(i); f.IsExported() && f.Tag.Get("yaml") == key {
 			return f, true
 		}
 	}
@@ -359,7 +365,7 @@ func suggest(t reflect.Type, key string) string {
 	var all []string
 	for i := range t.NumField() {
 		k := t.Field(i).Tag.Get("yaml")
-		if k == "-" {
+		if k == "-" || k == "" {
 			continue
 		}
 		all = append(all, k)

@@ -62,7 +62,7 @@ func serve(t *testing.T, kinds ...Kind) (file string) {
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Error("Serve did not end")
 		}
 		os.RemoveAll(dir)
@@ -141,7 +141,7 @@ func TestReportsComeBack(t *testing.T) {
 				if text != "half" {
 					return "", fmt.Errorf("the asker heard %q", text)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(30 * time.Second):
 				return "", errors.New("the asker has heard nothing")
 			}
 		}

@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -54,10 +56,29 @@ func place(text string, pos int) (line, column int) {
 	return line, 1 + utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])
 }
 
+// misread is where a text does not compile, and why.
+type misread struct {
+	pos int
+	why string
+}
+
+func (m *misread) Error() string { return m.why }
+
 // badly makes the error of a text that does not compile.
 func badly(text string, pos int, format string, args ...any) error {
 	line, column := place(text, pos)
-	return fault.Badly("line %d, column %d: "+format, append([]any{line, column}, args...)...)
+	return &fault.Error{Kind: fault.Usage, Op: fmt.Sprintf("line %d, column %d", line, column), Err: &misread{pos, fmt.Sprintf(format, args...)}}
+}
+
+// Check parses text without columns. It returns the byte at which the text cannot be
+// read, and why; -1 if it can, whatever it names.
+func Check(text string) (pos int, why string) {
+	_, err := parse(text)
+	var m *misread
+	if errors.As(err, &m) {
+		return m.pos, m.why
+	}
+	return -1, ""
 }
 
 // lex splits text into tokens; the last one is tokEnd.

@@ -10,12 +10,16 @@ const Bitemporal = 3
 // either (rule R99).
 var reservedSystem = []string{"__SYSTEM_START_AT", "__SYSTEM_END_AT"}
 
-// reserved are the column names that the flow's target may not take from its source.
+// reserved are the column names that the flow's target may not take from its source. One
+// of type 1 has no columns of ours, and takes those of another's history as they are.
 func (s *Spec) reserved() []string {
-	if s.SCDType != Bitemporal {
-		return Reserved
+	switch s.SCDType {
+	case 1:
+		return nil
+	case Bitemporal:
+		return append(append([]string(nil), Reserved...), reservedSystem...)
 	}
-	return append(append([]string(nil), Reserved...), reservedSystem...)
+	return Reserved
 }
 
 // validateBitemporal checks what goes with a bitemporal target alone (rule R76).

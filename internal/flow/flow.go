@@ -278,8 +278,8 @@ func (s *Spec) TargetFor(n change.Name, sourceDefault, defaultSchema string) cha
 	return out
 }
 
-// Reserved are column names that a target may not take from its source (rule
-// R99), compared without case.
+// Reserved are column names that a target with versions may not take from its source
+// (rule R99), compared without case.
 var Reserved = []string{"__START_AT", "__END_AT"}
 
 // Columns chooses the target's columns among a relation's and checks every named
@@ -320,7 +320,7 @@ func (s *Spec) Columns(t *change.Table, keys []string) (chosen []int, isKey, tra
 		}
 		for _, r := range s.reserved() {
 			if strings.EqualFold(t.Columns[i].Name, r) {
-				return nil, nil, nil, bad("column %s has a reserved name; leave it out with except_column_list", t.Columns[i].Name)
+				return nil, nil, nil, bad("column %s has a reserved name, which this target needs for its own versions; leave it out with except_column_list, or say stored_as_scd_type: 1", t.Columns[i].Name)
 			}
 		}
 		chosen = append(chosen, i)

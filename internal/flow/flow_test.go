@@ -159,4 +159,38 @@ func TestColumnsChooseAndCheck(t *testing.T) {
 	if _, _, _, err = s.Columns(table, []string{"id"}); err == nil || !strings.Contains(err.Error(), "reserved") {
 		t.Errorf("reserved name: %v", err)
 	}
+	s.ExceptColumnList, s.TrackHistoryExcept = []string{"__start_at"}, nil
+	if chosen, _, _, err = s.Columns(table, []string{"id"}); err != nil || len(chosen) != 3 {
+		t.Errorf("a reserved name left out: %v, %v", chosen, err)
+	}
+	s.ExceptColumnList, s.ColumnList = nil, []string{"id", "city"}
+	if chosen, _, _, err = s.Columns(table, []string{"id"}); err != nil || len(chosen) != 2 {
+		t.Errorf("a reserved name not selected: %v, %v", chosen, err)
+	}
+	s.ColumnList, s.SCDType = nil, 1
+	if chosen, _, _, err = s.Columns(table, []string{"id", "__start_at"}); err != nil || len(chosen) != 4 {
+		t.Errorf("a history's columns in a type 1 target: %v, %v", chosen, err)
+	}
+}
+
+func TestColumnsAreResolvedByTheirOnlySpelling(t *testing.T) {
+	table := &change.Table{Name: change.Name{Schema: "public", Table: "t"}}
+	for _, c := range []string{"userid", "Name", "odd", "Odd", "n"} {
+		table.Columns = append(table.Columns, change.Column{Name: c})
+	}
+	s := spec("public.t")
+	s.Keys, s.ColumnList, s.TrackHistory = []string{"userId"}, []string{"userId", "NAME", "Odd", "ODD", "nobody"}, []string{"name"}
+	s.Sequenced = flow.Sequenced{SequenceBy: []string{"N", "_lsn"}, IgnoreNullList: []string{"name"}, ColumnsToUpdate: "NAME", DeleteWhen: "OP = 'D'"}
+	before := fmt.Sprintf("%+v", s)
+	r := s.Resolved(table)
+	if got := fmt.Sprint(r.Keys, r.ColumnList, r.TrackHistory, r.Sequenced.SequenceBy, r.Sequenced.IgnoreNullList, r.Sequenced.ColumnsToUpdate, r.Sequenced.DeleteWhen); got != "[userid] [userid Name Odd ODD nobody] [Name] [n _lsn] [Name]NameOP = 'D'" {
+		t.Errorf("resolved to %s", got)
+	}
+	if after := fmt.Sprintf("%+v", s); after != before {
+		t.Errorf("the flow itself has changed: %s", after)
+	}
+	s.Source = "public.*"
+	if s.Resolved(table) != &s {
+		t.Error("a pattern is resolved, although it means many relations")
+	}
 }

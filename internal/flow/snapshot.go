@@ -134,8 +134,6 @@ func (s *Spec) validateSnapshot(bad func(string, ...any) error) error {
 		}
 	}
 	switch {
-	case len(s.Expect) > 0:
-		return bad("INTEROP_EXPECTATIONS_NOT_SUPPORTED: expect does not go with snapshot: a snapshot without a row says that the row is gone; let a query leave such rows out, or look at them with a condition there")
 	case ways != 1:
 		return bad("snapshot needs one of relation, query and path")
 	case len(s.Keys) == 0 && n.Relation == "":

@@ -33,7 +33,8 @@ var allowed = map[string][]string{
 	"sink":              {"scd", "checkpoint", "internal/mysqldsn"},
 	"internal/flow":     {},
 	"internal/expr":     {},
-	"internal/config":   {"internal/flow"},
+	"internal/flowsql":  {"internal/flow", "internal/expr"},
+	"internal/config":   {"internal/flow", "internal/flowsql"},
 	"internal/pipeline": {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow", "internal/expr", "internal/snapdiff"},
 	"internal/metrics":  {"checkpoint", "internal/pipeline"},
 	"internal/control":  {"sink"},
@@ -41,7 +42,7 @@ var allowed = map[string][]string{
 	"internal/sim":      {"source", "scd", "sink", "checkpoint"},
 	"internal/house":    {},
 	// The door may import everything.
-	"cmd":   {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow", "internal/config", "internal/control", "internal/pipeline", "internal/metrics", "internal/dbtest"},
+	"cmd":   {"source", "hydrate", "scd", "sink", "checkpoint", "internal/flow", "internal/flowsql", "internal/config", "internal/control", "internal/pipeline", "internal/metrics", "internal/dbtest"},
 	"bench": {"internal/dbtest"},
 }
 

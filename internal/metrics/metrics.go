@@ -109,6 +109,15 @@ func describe(version string) []figure {
 	gauge("following", "1 while changes are followed; 0 during the first copy and while a server is away.", func(s *pipeline.Stats) float64 { return truth(s.Following.Load()) })
 	gauge("paused", "1 while `tailrace pause` holds the pipeline.", func(s *pipeline.Stats) float64 { return truth(s.Paused.Load()) })
 	gauge("retained_wal_bytes", "Log that the source keeps for this pipeline, looked at every 5 s.", func(s *pipeline.Stats) float64 { return float64(s.Retained.Load()) })
+	gauge("rewind_points", "Rewind points that can be gone back to.", func(s *pipeline.Stats) float64 { return float64(s.Points.Load()) })
+	add(prometheus.GaugeValue, "rewind_window_seconds", "How far back the oldest rewind point lies: age of the newest commit that it holds.", nil, func(b *Board) []sample {
+		if at := b.stats.Window.Load(); at != 0 {
+			return one(max(0, time.Since(time.Unix(0, at)).Seconds()))
+		}
+		return one(0)
+	})
+	gauge("rewind_kept_log_bytes", "Log that the source keeps for rewind points, looked at every 20 s.", func(s *pipeline.Stats) float64 { return float64(s.KeptLog.Load()) })
+	gauge("rewind_undo_bytes", "About how much the destination keeps for rewind points, looked at once a minute.", func(s *pipeline.Stats) float64 { return float64(s.Undo.Load()) })
 	gauge("spool_bytes", "Transactions that are still open at the source, on disk.", func(s *pipeline.Stats) float64 { return float64(s.Spooled.Load()) })
 	gauge("queue_bytes", "Changes between reading and applying.", func(s *pipeline.Stats) float64 { return float64(s.Queued.Load()) })
 
@@ -152,6 +161,22 @@ func describe(version string) []figure {
 			out = append(out, sample{float64(n), labels[:]})
 		}
 		return out
+	})
+	feeds := func(name, help string, of func(f *pipeline.FeedSize) (float64, bool)) {
+		add(prometheus.GaugeValue, name, help, []string{"target"}, func(b *Board) (out []sample) {
+			list := b.stats.Feeds()
+			for i := range list {
+				if v, ok := of(&list[i]); ok {
+					out = append(out, sample{v, []string{list[i].Target.String()}})
+				}
+			}
+			return out
+		})
+	}
+	feeds("change_feed_rows", "Changes in a target's change feed, measured once a minute; of a large one an estimate.", func(f *pipeline.FeedSize) (float64, bool) { return float64(f.Rows), true })
+	feeds("change_feed_bytes", "What a target's change feed takes on disk.", func(f *pipeline.FeedSize) (float64, bool) { return float64(f.Bytes), true })
+	feeds("change_feed_oldest_timestamp_seconds", "Commit time of the oldest change in a target's change feed, in seconds since the Unix epoch.", func(f *pipeline.FeedSize) (float64, bool) {
+		return float64(f.Oldest.UnixMicro()) / 1e6, !f.Oldest.IsZero()
 	})
 	add(prometheus.CounterValue, "sequenced_events_total", "Events of flows with sequence_by, by what they met: all, late, ties, duplicates, truncated, beyond_horizon, set_aside.", []string{"met"}, func(b *Board) []sample {
 		s := &b.stats.Sequenced

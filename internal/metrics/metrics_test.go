@@ -32,6 +32,7 @@ func filled() (*Board, *pipeline.Stats) {
 	for _, target := range []string{"a", "b"} {
 		s.Met([]pipeline.Violation{{Target: change.Name{Table: target}, Flow: "users", Expectation: "named", Met: "drop", Events: 2}})
 	}
+	s.SetFeeds([]pipeline.FeedSize{{Target: change.Name{Schema: "public", Table: "a"}, Rows: 5, Bytes: 8192, Oldest: time.Unix(1000, 0)}})
 	s.Received.Set(change.LSN(1 << 40))
 	s.Applied.Set(change.LSN(1<<40 - 100))
 	s.Batch(pipeline.BatchFigures{Changes: 7, Operations: 5, Decide: time.Millisecond, Write: 20 * time.Millisecond})
@@ -153,6 +154,9 @@ func TestMetricsShowTheStatistics(t *testing.T) {
 		`tailrace_table_parked{pipeline="shop",target="public.b"} 1`,
 		`tailrace_quarantine_events{flow="users",pipeline="shop"} 3`,
 		`tailrace_expectation_violations_total{action="drop",expectation="named",flow="users",pipeline="shop"} 4`,
+		`tailrace_change_feed_rows{pipeline="shop",target="public.a"} 5`,
+		`tailrace_change_feed_bytes{pipeline="shop",target="public.a"} 8192`,
+		`tailrace_change_feed_oldest_timestamp_seconds{pipeline="shop",target="public.a"} 1000`,
 		`tailrace_batch_changes_sum{pipeline="shop"} 7`,
 		`tailrace_batch_seconds_count{phase="write",pipeline="shop"} 1`,
 	} {

@@ -87,6 +87,10 @@ func (s *session) sequencedFlowNamed(name string) (*Bound, error) {
 	if b.Blocked != nil {
 		return nil, fault.Refuse(b.Blocked.Remedy, "%s", b.Blocked.What)
 	}
+	if b.Spec.Snapshot != nil {
+		return nil, fault.Refuse("change the row at the source; or name a flow with sequence_by into the same target",
+			"flow %s takes snapshots, which say of every row what it is at their version: an event of its own has no place among them", b.name())
+	}
 	if b.flow == nil {
 		return nil, fault.Refuse("change the row at the source",
 			"flow %s follows its table in the order of the log: its target is what the source holds, and an event has no place in it", b.name())

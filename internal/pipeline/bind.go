@@ -26,7 +26,7 @@ type Bound struct {
 	flow  *sequenced.Flow  // of a sequenced flow, or one of snapshots
 	rules []sequenced.Rule // its expectations
 	tally *sequenced.Tally // what they met; nil: there are none
-	judge *sequenced.Judge // of an ordered flow; a sequenced one has it in flow
+	judge *sequenced.Judge // of an ordered flow, or one of snapshots; a sequenced one has it in flow
 	order int              // in which it was declared, among the flows into its target
 	// second: another flow before it writes the same (sequenced) target, which is
 	// planned, copied and remembered once.
@@ -126,11 +126,21 @@ func Bind(flows []flow.Spec, relations []source.Relation, shots map[int]Shot, so
 				}
 				continue
 			}
-			return nil, nil, fault.Refuse("create it, or correct `source` of the flow (names are case-sensitive; write schema.table)",
+			return nil, nil, fault.Refuse("create it, or correct `source` of the flow (names are case-sensitive; write schema.table)"+butForCase(relations, gone.Table.Name),
 				"the source has no table %s", spec.Source)
 		}
 	}
 	return bound, findings, nil
+}
+
+// butForCase names a table that is spelled as the one that is missing, apart from case.
+func butForCase(relations []source.Relation, missing change.Name) string {
+	for i := range relations {
+		if n := relations[i].Table.Name; strings.EqualFold(n.Schema, missing.Schema) && strings.EqualFold(n.Table, missing.Table) {
+			return "; there is " + n.String()
+		}
+	}
+	return ""
 }
 
 // orderOf is how many flows with a sequence are declared before into the same target.
@@ -165,6 +175,7 @@ func bindOne(spec *flow.Spec, order int, rel *source.Relation, sourceDefault, de
 		return refuse("correct the flow", "%s", rel.Problem)
 	}
 
+	spec = spec.Resolved(t)
 	keys := spec.Keys
 	if len(keys) == 0 {
 		keys = rel.PrimaryKey

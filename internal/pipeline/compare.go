@@ -117,7 +117,9 @@ func (s *sieve) suspects() (rows, bytes int64) {
 
 func (v *verifier) run(ctx context.Context) error {
 	v.seed = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	v.binary = BinaryForm([]Bound{*v.b}, v.dst)
+	alone := *v.b
+	alone.judge = nil // a judge reads texts, a comparison does not
+	v.binary = BinaryForm([]Bound{alone}, v.dst)
 	if v.part == nil || len(v.part.Wanted) > 0 {
 		if err := v.rows(ctx); err != nil {
 			return err

@@ -289,10 +289,6 @@ func (s *session) fill(ctx context.Context) error {
 		return fault.Refuse("name the targets of tables with --table; `tailrace run --once` takes files and snapshots",
 			"target %s is made of files or snapshots, which are followed and not copied", bound[i].Target.Name)
 	}
-	if i := slices.IndexFunc(bound, func(b Bound) bool { return len(b.Spec.Expect) > 0 }); i >= 0 {
-		return fault.Refuse("take `expect` out of the flow for it, or name other targets with --table",
-			"target %s has expectations, and what violates them is kept beside a mark", bound[i].Target.Name)
-	}
 	if err := s.fit(ctx, bound, s.mode.Overwrite || *s.filling); err != nil {
 		return err
 	}
@@ -306,6 +302,9 @@ func (s *session) fill(ctx context.Context) error {
 		return err
 	}
 	s.Log.Info("filled; nothing follows, and no slot is left", "tables", len(bound), "position", snap.Position().String())
+	for flow, n := range s.Stats.Unresolved() {
+		s.Log.Warn("rows were set aside: `tailrace quarantine list` shows them", "flow", flow, "rows", n)
+	}
 	return nil
 }
 
@@ -540,7 +539,7 @@ func (s *session) tableCopy(ctx context.Context, b *Bound, snap source.Snapshot,
 		}
 	}
 	if !ok {
-		read := s.judging(b, snap, 0)
+		read := s.judging(b, snap, 0, nil)
 		t.Read = func(ctx context.Context, w io.Writer) (int64, error) { return read(ctx, req, w) }
 		t.Load = func(ctx context.Context, r io.Reader) (int64, error) {
 			rows, err := s.dst.Load(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r}, true, done)
@@ -554,7 +553,7 @@ func (s *session) tableCopy(ctx context.Context, b *Bound, snap source.Snapshot,
 	for i := range extent.Ranges {
 		req := req
 		req.Range = &extent.Ranges[i]
-		read := s.judging(b, snap, i)
+		read := s.judging(b, snap, i, nil)
 		t.Parts = append(t.Parts, hydrate.Part{
 			Bytes: req.Range.Bytes,
 			Read:  func(ctx context.Context, w io.Writer) (int64, error) { return read(ctx, req, w) },

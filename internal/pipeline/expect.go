@@ -27,6 +27,9 @@ func (b *Bound) judgeFor(layout *change.Table) (*sequenced.Judge, error) {
 		return nil, nil
 	}
 	in := inputs(layout)
+	if b.Spec.Snapshot != nil {
+		in = layout.Columns // no change brings its rows
+	}
 	columns := make([]expr.Column, len(in))
 	for i := range in {
 		columns[i] = expr.Column{Name: in[i].Name, Type: in[i].Type}
@@ -52,6 +55,10 @@ func (b *Bound) expects() (remedy, what string, err error) {
 	judge, err := b.judgeFor(b.Relation.Table)
 	if err != nil || judge == nil {
 		return "", "", err
+	}
+	if b.Spec.Snapshot != nil {
+		b.judge = judge
+		return "", "", nil // every row comes whole
 	}
 	if b.flow != nil {
 		b.flow.Judge = judge
@@ -154,7 +161,9 @@ type judgedCopy struct {
 	*session
 	b       *Bound
 	snap    source.Snapshot
-	ordinal uint64 // of its first row: parts of a table have ranges of their own
+	ordinal uint64       // of its first row: parts of a table have ranges of their own
+	into    *sink.Judged // gathers what is met, for the transaction of the copy; nil: it is stored before that
+	bytes   int64        // that are in it
 
 	memory sink.Memory
 	judge  *sequenced.Judge
@@ -169,8 +178,11 @@ const partOrdinals = 1 << 40
 // asideMost is how many events that were set aside wait to be stored: some MB of rows.
 const asideMost = 1000
 
+// judgedMost is how many bytes of rows that were dropped a copy gathers at most.
+const judgedMost = 64 << 20
+
 // judging makes the reader of a copy of b, or gives read where nothing judges its rows.
-func (s *session) judging(b *Bound, snap source.Snapshot, part int) func(context.Context, source.CopyRequest, io.Writer) (int64, error) {
+func (s *session) judging(b *Bound, snap source.Snapshot, part int, into *sink.Judged) func(context.Context, source.CopyRequest, io.Writer) (int64, error) {
 	if b.judge == nil {
 		return func(ctx context.Context, req source.CopyRequest, w io.Writer) (int64, error) {
 			return s.copy(ctx, snap, req, w)
@@ -182,7 +194,7 @@ func (s *session) judging(b *Bound, snap source.Snapshot, part int) func(context
 			return 0, fault.Badly("target %s: this destination has no quarantine, which expectations need", b.Target.Name)
 		}
 		tally := sequenced.NewTally(len(b.rules))
-		j := &judgedCopy{session: s, b: b, snap: snap, ordinal: uint64(part) * partOrdinals, memory: memory,
+		j := &judgedCopy{session: s, b: b, snap: snap, ordinal: uint64(part) * partOrdinals, memory: memory, into: into,
 			judge: sequenced.NewJudge(b.name(), b.Target, b.rules, tally), tally: tally}
 		return j.run(ctx, req, w)
 	}
@@ -282,6 +294,18 @@ func (j *judgedCopy) store(ctx context.Context) error {
 	if len(j.aside)+len(met) == 0 {
 		return nil
 	}
+	if j.into != nil {
+		for i := range j.aside {
+			j.bytes += int64(len(j.aside[i].Event))
+		}
+		if j.bytes > judgedMost {
+			return fault.Refuse(fmt.Sprintf("stop the daemon, then: tailrace backfill --table %s --overwrite", j.b.Target.Name),
+				"target %s: more than %d MiB of rows are dropped by expectations; that is more than goes into the transaction of one copy", j.b.Target.Name, judgedMost>>20)
+		}
+		j.into.Aside, j.into.Met = append(j.into.Aside, j.aside...), append(j.into.Met, met...)
+		j.aside = j.aside[:0]
+		return nil
+	}
 	j.storing.Lock()
 	defer j.storing.Unlock()
 	if err := j.memory.SetAside(ctx, j.aside, met); err != nil {
@@ -309,9 +333,4 @@ func (s *session) afresh(ctx context.Context, b *Bound) error {
 		return fmt.Errorf("begin the quarantine of flow %s afresh: %w", b.name(), err)
 	}
 	return nil
-}
-
-// expected reports whether a flow with expectations writes a target.
-func (s *session) expected(target change.Name) bool {
-	return slices.ContainsFunc(s.bound, func(b Bound) bool { return b.Target.Name == target && len(b.Spec.Expect) > 0 })
 }

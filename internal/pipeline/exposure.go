@@ -29,10 +29,15 @@ type exposure struct {
 	rows    int64
 	diff    *snapdiff.Diff
 	form    forms
+	trial   trial
+	marked  []byte // a row behind what it violates
 	file    string // of files: which one
 }
 
-func (x *exposure) close() { x.diff.Close() }
+func (x *exposure) close() {
+	x.diff.Close()
+	x.trial.dropped.Close()
+}
 
 // develop begins a snapshot at a version, if it is above the last one. x is nil where it
 // is that one itself.
@@ -53,23 +58,39 @@ func (s *session) develop(b *Bound, base sequenced.Base, version change.Value, t
 	if err != nil {
 		return nil, err
 	}
-	return &exposure{b: b, place: place, version: version, taken: taken, diff: diff, form: forms{target: b.Target}}, nil
+	x = &exposure{b: b, place: place, version: version, taken: taken, diff: diff, form: forms{target: b.Target}}
+	x.trial, err = newTrial(b, s.SpoolDir)
+	return x, err
 }
 
 // add takes a row of the snapshot.
 func (x *exposure) add(shaper *sequenced.Shaper, row change.Row) error {
+	x.rows++
+	kept, err := x.judged(row)
+	if err != nil {
+		return err
+	}
 	_, out, ok, err := shaper.Whole(row)
 	if err != nil {
 		return fault.Corrupted("snapshot of %s: %v", x.b.Target.Source, err)
 	}
+	if !ok && !kept {
+		return x.diff.Kept(nil)
+	}
 	if !ok {
-		return fault.Refuse("leave such rows out of the snapshot, or choose other keys", "flow %s: a key column is NULL in row %d of the snapshot", x.b.name(), x.rows+1)
+		return fault.Refuse("leave such rows out of the snapshot, or choose other keys", "flow %s: a key column is NULL in row %d of the snapshot", x.b.name(), x.rows)
 	}
 	if err := x.form.read(out, len(x.b.Target.Columns)); err != nil {
 		return fault.Corrupted("snapshot of %s: %v", x.b.Target.Source, err)
 	}
 	key, form := x.form.forms()
-	x.rows++
+	if !kept {
+		return x.diff.Kept(key)
+	}
+	if len(x.trial.violated) > 0 {
+		out = append(append(x.marked[:0], x.trial.violated...), out...)
+		x.marked = out
+	}
 	return x.diff.Snapshot(key, form, out)
 }
 

@@ -52,32 +52,14 @@ type follower struct {
 
 	drain    bool // the run ends when the files are drained, too
 	drained  bool // those that were there at the start are taken
+	halted   bool // nothing more of the log is taken: see Until
 	unsealed bool // a file was applied since the position moved: Durable says nothing of it
 
 	applied change.Position
 	written time.Time     // when the mark was last written
 	done    chan struct{} // closed when the loop has applied its last batch
 	wake    chan struct{} // something was applied: ask what is durable
-}
-
-// stretch is how far a stream is followed.
-type stretch struct {
-	position change.Position // stop when the mark has reached it; zero: never
-	exact    bool            // never apply anything beyond it
-	resume   string          // what the source says beside it
-}
-
-// placeOf is a snapshot's place in the log.
-func placeOf(snap source.Snapshot) stretch {
-	return stretch{position: snap.Position(), resume: resumeOf(snap)}
-}
-
-// resumeOf is what a source says beside the position of its snapshot.
-func resumeOf(snap source.Snapshot) string {
-	if r, ok := snap.(source.Resumable); ok {
-		return r.Resume()
-	}
-	return ""
+	trims   trimmer
 }
 
 // routeKey is a relation: the source's number for it, and above that where it comes
@@ -139,7 +121,7 @@ func (s *session) follow(stop, work context.Context, until stretch) error {
 		drain:  s.mode.Once && s.files != nil,
 		routes: map[routeKey][]*route{}, byTgt: map[change.Name]*route{}, lanes: map[change.Name]*channel{},
 		end: s.mark.Position, resume: s.mark.Resume, applied: s.mark.Position,
-		done: make(chan struct{}), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), wake: make(chan struct{}, 1), trims: s.trimmer(),
 	}
 	var wanted []Bound
 	for i := range s.bound {
@@ -281,6 +263,11 @@ func (f *follower) loop(stop, work context.Context) error {
 		if err := f.flush(work); err != nil {
 			return err
 		}
+		if !f.open {
+			if _, err := f.trims.trim(work); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -299,13 +286,24 @@ func (f *follower) await(stop, work context.Context, began time.Time, backlog bo
 		timer := time.NewTimer(left)
 		defer timer.Stop()
 		limit = timer.C
-	} else if !f.open && f.applied.Before(f.end) { // a source that falls silent says nothing that would wake us
-		if f.quietDue() {
+	} else if !f.open {
+		wait := f.trims.wait()
+		if f.applied.Before(f.end) { // a source that falls silent says nothing that would wake us
+			if f.quietDue() {
+				return false, nil
+			}
+			if quiet := quietEvery - time.Since(f.written); wait < 0 || quiet < wait {
+				wait = quiet
+			}
+		}
+		if wait == 0 {
 			return false, nil
 		}
-		timer := time.NewTimer(quietEvery - time.Since(f.written))
-		defer timer.Stop()
-		limit = timer.C
+		if wait > 0 {
+			timer := time.NewTimer(wait)
+			defer timer.Stop()
+			limit = timer.C
+		}
 	}
 	select {
 	case <-f.queue.filled:
@@ -341,6 +339,18 @@ func (f *follower) gather(stop, ctx context.Context, seg item) error {
 				return err
 			}
 			return f.reach(ctx, f.until.position)
+		}
+		if !beside {
+			halt, err := f.halts(tx)
+			if err == nil && halt {
+				err = f.flush(ctx)
+			}
+			if err == nil && halt && f.reached() {
+				err = errReached
+			}
+			if halt || err != nil {
+				return err
+			}
 		}
 		f.bytes += perTx // first, because a piece is written at once: full while open would never end
 		if !tx.First || !tx.Last || !beside && f.empties(tx) {
@@ -391,36 +401,6 @@ func (f *follower) ended(tx *change.Tx, beside bool) {
 			f.commit = tx.CommitTime
 		}
 	}
-}
-
-// reached reports whether a run that ends has nothing more to wait for: of the log up
-// to its position, of the files those that were there.
-func (f *follower) reached() bool {
-	if f.open || f.drain && !f.drained || f.until.position.IsZero() && !f.drain {
-		return false
-	}
-	return f.until.position.Compare(f.end) <= 0
-}
-
-// beyond reports whether tx ends after the stop position. A piece whose end is not
-// known is judged by BEGIN's final LSN: see checkpoint.Table.Contains.
-func (f *follower) beyond(tx *change.Tx) bool {
-	t := checkpoint.Table{Since: f.until.position}
-	return !t.Contains(tx)
-}
-
-// reach moves the mark to a position that is known to hold nothing more for us.
-func (f *follower) reach(ctx context.Context, p change.Position) error {
-	if f.applied.Before(p) {
-		f.end = p
-		if f.until.resume != "" {
-			f.resume = f.until.resume
-		}
-		if err := f.flush(ctx); err != nil {
-			return err
-		}
-	}
-	return errReached
 }
 
 // piece applies one piece of a large transaction, all of them inside one
@@ -577,6 +557,11 @@ func (f *follower) awaited() bool {
 func (f *follower) write(ctx context.Context, first, more bool) error {
 	b := &sink.Batch{Position: f.end, Resume: f.resume, CommitTime: f.commit, First: first, More: more}
 	operations, entered := 0, time.Now()
+	if f.points != nil && first {
+		if err := f.points.between(ctx, f); err != nil {
+			return err
+		}
+	}
 	for _, r := range f.byTgt {
 		if r.dirty && r.folder != nil {
 			r.dirty = false

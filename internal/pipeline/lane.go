@@ -247,6 +247,9 @@ func (f *follower) clock(c *channel) time.Time {
 // mayForget reports whether no event of the target is in quarantine: one that is
 // retried has to meet the deletes that it would have met had it been good at once.
 func (c *channel) mayForget(ctx context.Context, b *sink.Batch) (bool, error) {
+	if slices.ContainsFunc(c.flows, func(f *Bound) bool { return f.Spec.Snapshot != nil && f.Spec.Drops() }) {
+		return true, nil // what is set aside of snapshots is not retried
+	}
 	if slices.ContainsFunc(b.Aside, func(a sink.Aside) bool { return a.Target == c.target.Name }) {
 		return false, nil
 	}

@@ -49,6 +49,7 @@ type Config struct {
 	DrainMax   time.Duration // for finishing a batch on shutdown
 	RetryMax   time.Duration // how long transient faults are retried since it last worked
 	Retention  Retention     // what the source may keep for us
+	Rewind     Rewinding     // which rewind points are kept
 	SpoolDir   string        // where a snapshot is kept while it is compared; empty: the system's folder
 	Beginning  Beginning     // of a pipeline without a mark
 	WaitOwner  time.Duration // how long to wait for an owner on another host to become stale
@@ -73,6 +74,8 @@ type Mode struct {
 	NoFollow  bool     // CopyOnly, and leave neither slot nor mark
 	Overwrite bool     // targets that hold rows, and an existing mark, are replaced
 	Tables    []string // CopyOnly: copy these targets again although they are there
+	StopAt    *Until   // Once: stop there, if that comes first; nil: nowhere
+	Replay    bool     // a pipeline that has not begun is refused
 
 	Flow        string   // Once: snapshots are taken only for the target of this flow; empty: for all
 	DeleteShare *float64 // in place of each snapshot flow's own MaxDeleteShare; nil: none
@@ -116,6 +119,7 @@ type session struct {
 	broken        error    // what ended the stream during an errand: the session ends with it
 	copies        copies   // beside the stream
 	shots         shots
+	points        *points  // nil: none are kept, or not yet
 	again         []string // targets that the next walk makes anew
 	meeting       *meeting // of such a copy's own stream: where it stops
 
@@ -235,7 +239,7 @@ func (s *session) walk(stop, work context.Context) error {
 	}
 	s.slotless = state.Slotless
 	s.reached = time.Now()
-	if s.mode.errand != nil && s.mark.Phase == checkpoint.None {
+	if (s.mode.errand != nil || s.mode.Replay) && s.mark.Phase == checkpoint.None {
 		return fault.Refuse("tailrace run", "pipeline %s has not been started", s.Name)
 	}
 	mark := s.mark
@@ -257,7 +261,10 @@ func (s *session) walk(stop, work context.Context) error {
 		}
 		return err
 	}
-	d, err := checkpoint.Decide(mark, DecideState(state))
+	d, err := DecideKept(work, mark, state, s.src)
+	if err == nil && d.Return {
+		d, state, err = s.returns(work, mark)
+	}
 	if err == nil && d.Moved != nil {
 		err = s.failover(work, d.Moved, state)
 	}
@@ -306,6 +313,9 @@ func (s *session) walk(stop, work context.Context) error {
 	if s.mode.atSnapshot != nil {
 		return s.followToSnapshot(stop, work)
 	}
+	if err := s.openPoints(work, d.Action == checkpoint.Hydrate); err != nil {
+		return err
+	}
 	if s.mode.errand != nil {
 		return s.mode.errand(stop, work, s)
 	}
@@ -329,13 +339,29 @@ func (s *session) walk(stop, work context.Context) error {
 			return fmt.Errorf("read the source's position: %w", err)
 		}
 	}
+	if s.mode.StopAt != nil {
+		if s.keepless {
+			return fault.Badly("a replay of files goes to their end: there is no log to stop in")
+		}
+		if err := s.mode.StopAt.resolve(work, s); err != nil {
+			return err
+		}
+	}
 	read, cancelRead := s.hold.until(stop)
 	defer cancelRead()
 	if err := s.follow(read, work, stretch{position: until}); err != nil {
 		return err
 	}
+	if s.Attend == nil {
+		s.points.settle(work, s.DrainMax)
+	}
 	if read.Err() != nil && stop.Err() == nil {
 		return errPaused
+	}
+	if s.mode.Once {
+		if err := s.trimOnce(work); err != nil {
+			return err
+		}
 	}
 	if s.mode.refreshed != nil && s.shots.missed == nil && stop.Err() == nil {
 		return s.mode.refreshed(s)
@@ -411,7 +437,7 @@ func (s *session) parked(st checkpoint.Table, reason, remedy string) checkpoint.
 		remedy += ", then: "
 	}
 	again := "tailrace resync --table " + st.Target.String()
-	if len(s.flowsOf(st.Target)) > 0 || s.expected(st.Target) { // with a sequence, or judged
+	if len(s.flowsOf(st.Target)) > 0 { // with a sequence
 		again = "tailrace backfill --table " + st.Target.String() + " --overwrite"
 	}
 	s.markMu.Lock()
@@ -485,6 +511,11 @@ func (s *session) survey(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	for i := range s.Flows {
+		if f := &s.Flows[i]; f.Snapshot != nil && shots[i].rel == nil {
+			s.warnOnce("FIRST_SNAPSHOT_EMPTY: no snapshot file is there yet; nothing is done before one is", "flow", cmp.Or(f.Sequenced.Name, f.Target), "path", f.Snapshot.Path)
+		}
 	}
 	for _, f := range findings {
 		if f.Blocks {

@@ -205,7 +205,7 @@ func TestASecondOwnerFencesTheFirst(t *testing.T) {
 		if fault.ExitCode(err) != fault.ExitOperator {
 			t.Fatalf("ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("the fenced owner goes on")
 	}
 }

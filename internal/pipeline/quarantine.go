@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"tailrace/checkpoint"
@@ -257,7 +258,10 @@ func (r *retrier) shape(ctx context.Context, a *sink.Aside) (stays string, err e
 	}
 	b := &r.bound[i]
 	if b.flow == nil {
-		return fmt.Sprintf("its flow follows the order of the log, and later changes may have been applied: change the row at the source; or copy the table again, which judges every row anew: tailrace backfill --table %s --overwrite", b.Target.Name), nil
+		return fmt.Sprintf("its flow follows the order of the log, and later changes may have been applied: change the row at the source; or copy the table again, which judges every row anew: tailrace resync --table %s", b.Target.Name), nil
+	}
+	if b.Spec.Snapshot != nil {
+		return "its flow takes snapshots, and the next one judges each of its rows anew: tailrace refresh --flow " + strconv.Quote(b.name()), nil
 	}
 	if phase := r.state(b.Target.Name).Phase; phase != checkpoint.Live && phase != checkpoint.Catching {
 		return fmt.Sprintf("its target is %s", phase), nil

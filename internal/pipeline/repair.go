@@ -45,6 +45,9 @@ func (s *session) repairable(name string) (*Bound, error) {
 		return nil, err
 	}
 	remedy := fmt.Sprintf("tailrace resync --table %s", b.Target.Name)
+	if b.judge != nil {
+		return nil, fault.Refuse(remedy, "target %s does not hold all rows of its source table as they are: its flow has expectations, and a row that differs may be one that was dropped", b.Target.Name)
+	}
 	if st := s.state(b.Target.Name); st.Phase == checkpoint.Parked {
 		return nil, fault.Refuse(remedy, "target %s is parked, and its source has gone on: %s", b.Target.Name, st.Reason)
 	}

@@ -53,7 +53,7 @@ func (h *Hold) Resync(ctx context.Context, target string, report func(HowFar)) (
 				return nil
 			}
 			shown := &watched{Progress: s.Progress, report: report, target: target}
-			if s.copiesBeside() {
+			if b, wrong := s.ordered(target); wrong == nil && s.copiesBeside() && b.judge == nil {
 				mine, err = s.resyncBeside(work, target, shown)
 			} else {
 				r, err = s.resync(stop, work, target, shown)
@@ -142,12 +142,16 @@ func (s *session) resync(stop, work context.Context, name string, shown hydrate.
 	if s.mark.Position != r.Position {
 		return r, fault.Retry(nil, "the mark at %s lies behind the snapshot at %s", s.mark.Position, r.Position)
 	}
-	if r.Rows, err = s.stage(stop, work, stages, b, snap, shown); err != nil {
+	var judged *sink.Judged
+	if b.judge != nil {
+		judged = &sink.Judged{Flow: b.name()}
+	}
+	if r.Rows, err = s.stage(stop, work, stages, b, snap, judged, shown); err != nil {
 		return r, err
 	}
 	fault.KillPoint("stage filled")
 	done := s.tableState(b, checkpoint.Live, r.Position)
-	replacement := sink.Replacement{At: snap.Clock(), Done: done}
+	replacement := sink.Replacement{At: snap.Clock(), Done: done, Judged: judged}
 	if r.Type2 {
 		replacement.Gap = &sink.Gap{Target: b.Target.Name, From: r.Position, To: r.Position, Reason: "copied again while it was live"}
 		if r.Parked {
@@ -160,6 +164,13 @@ func (s *session) resync(stop, work context.Context, name string, shown hydrate.
 	}
 	fault.KillPoint("resync done")
 	s.remember(done)
+	if judged != nil {
+		s.Stats.Met(judged.Met)
+		s.Stats.resolved(judged.Flow, s.Stats.Unresolved()[judged.Flow])
+		for range judged.Aside {
+			s.Stats.aside(judged.Flow)
+		}
+	}
 	r.Took = time.Since(began)
 	r.Waited = r.Took
 	s.Log.Info("copied again", "target", r.Target.String(), "position", r.Position.String(), "rows", r.Rows, "removed", r.Removed, "written", r.Written, "seconds", fmt.Sprintf("%.1f", r.Took.Seconds()))
@@ -180,10 +191,6 @@ func (s *session) ordered(name string) (*Bound, error) {
 		return nil, fault.Refuse(fmt.Sprintf("stop the daemon, then: tailrace backfill --table %s --overwrite", b.Target.Name),
 			"target %s is not made of one table's rows in the order of the log: its flow has a sequence, files, or is a copy of one time", b.Target.Name)
 	}
-	if b.judge != nil {
-		return nil, fault.Refuse(fmt.Sprintf("stop the daemon, then: tailrace backfill --table %s --overwrite", b.Target.Name),
-			"target %s does not hold all rows of its source table as they are: its flow has expectations", b.Target.Name)
-	}
 	switch phase := s.state(b.Target.Name).Phase; phase {
 	case checkpoint.Live, checkpoint.Parked:
 		return b, nil
@@ -193,7 +200,7 @@ func (s *session) ordered(name string) (*Bound, error) {
 }
 
 // stage copies the source table into the target's stage.
-func (s *session) stage(stop, work context.Context, stages sink.Resyncs, b *Bound, snap source.Snapshot, shown hydrate.Progress) (rows int64, err error) {
+func (s *session) stage(stop, work context.Context, stages sink.Resyncs, b *Bound, snap source.Snapshot, judged *sink.Judged, shown hydrate.Progress) (rows int64, err error) {
 	ctx, cancel := context.WithCancel(work) // a stop ends a copy at once
 	defer cancel()
 	defer context.AfterFunc(stop, cancel)()
@@ -201,9 +208,13 @@ func (s *session) stage(stop, work context.Context, stages sink.Resyncs, b *Boun
 	for _, c := range b.Target.Columns {
 		req.Columns = append(req.Columns, c.Name)
 	}
+	read := snap.Copy
+	if judged != nil {
+		read = s.judging(b, snap, 0, judged)
+	}
 	err = hydrate.Run(ctx, []hydrate.Table{{
 		Name: b.Target.Name.String(), Rows: b.Relation.Rows, Bytes: b.Relation.Size,
-		Read: func(ctx context.Context, w io.Writer) (int64, error) { return snap.Copy(ctx, req, w) },
+		Read: func(ctx context.Context, w io.Writer) (int64, error) { return read(ctx, req, w) },
 		Load: func(ctx context.Context, r io.Reader) (n int64, err error) {
 			rows, err = stages.Stage(ctx, b.Target, sink.Copy{Binary: s.binary, Rows: r})
 			return rows, err

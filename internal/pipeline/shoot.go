@@ -85,7 +85,6 @@ func (s *session) awaitsShot(target change.Name) bool {
 
 // awaitShot waits where all flows are of snapshot files and none is there (rule R65).
 func (s *session) awaitShot(stop, work context.Context) error {
-	s.warnOnce("FIRST_SNAPSHOT_EMPTY: no snapshot file is there yet; nothing is done before one is")
 	if s.resting() {
 		_, err := s.errands(stop, work)
 		return cmp.Or(err, errPaused)
@@ -311,6 +310,9 @@ func (s *session) applyShot(ctx context.Context, x *exposure) error {
 	if err := s.held(ctx, c, x); err != nil {
 		return err
 	}
+	if err := s.inQuarantine(ctx, c, x); err != nil {
+		return err
+	}
 	counts, err := x.diff.Compare(ctx)
 	if err != nil {
 		return err
@@ -325,12 +327,18 @@ func (s *session) applyShot(ctx context.Context, x *exposure) error {
 		return err
 	}
 	s.shots.setBase(c.target.Name, base)
+	if s.points != nil {
+		s.points.moved = true
+	}
 	fault.KillPoint("snapshot applied")
 	s.progressed = true
 	s.Stats.Shots.Add(1)
 	about := []any{"flow", x.b.name(), "target", c.target.Name.String(), "version", string(x.version.Data)}
 	if x.file != "" {
 		about = append(about, "file", x.file)
+	}
+	if x.trial.judge != nil {
+		about = append(about, "dropped", counts.Dropped)
 	}
 	s.Log.Info("snapshot applied", append(about, "rows", counts.Snapshot,
 		"new", counts.New, "changed", counts.Changed, "gone", counts.Gone, "seconds", fmt.Sprintf("%.1f", time.Since(began).Seconds()))...)
@@ -379,7 +387,7 @@ func (s *session) guardShot(x *exposure, c snapdiff.Counts) error {
 		return fault.Refuse("let the snapshot hold each key once, or choose other keys", "DUPLICATE_KEY_VIOLATION: flow %s: %d rows of the snapshot at version %s have a key that another of its rows has", name, c.DuplicateSnapshot, x.version.Data)
 	case c.DuplicateHeld > 0:
 		return fault.Refuse(fmt.Sprintf("take the surplus rows out, or `tailrace backfill --table %s --overwrite`", x.b.Target.Name), "DUPLICATE_KEY_VIOLATION: %d rows of target %s have a key that another of its rows has", c.DuplicateHeld, x.b.Target.Name)
-	case share < 1 && c.Snapshot == 0 && c.Held > 0, float64(c.Gone) > share*float64(c.Held):
+	case share < 1 && c.Snapshot+c.Dropped == 0 && c.Held > 0, float64(c.Gone) > share*float64(c.Held):
 		return fault.Refuse("if that is right, run once with --max-delete-share 1; or set snapshot.max_delete_share",
 			"flow %s: the snapshot at version %s has %d rows and would delete %d of the %d rows of target %s (max_delete_share is %v)", name, x.version.Data, c.Snapshot, c.Gone, c.Held, x.b.Target.Name, share)
 	}
@@ -394,8 +402,9 @@ func (s *session) writeShot(ctx context.Context, c *channel, x *exposure) (base 
 		start = x.version
 	}
 	first, bytes := true, int64(0)
+	tally, resolved := c.tallyOf(x.b), []int64(nil)
 	piece := func(more bool) error {
-		batch := &sink.Batch{Position: s.mark.Position, Resume: s.mark.Resume, CommitTime: s.mark.CommitTime, First: first, More: more}
+		batch := &sink.Batch{Position: s.mark.Position, Resume: s.mark.Resume, CommitTime: s.mark.CommitTime, First: first, More: more, Resolved: resolved}
 		now := time.Time{}
 		if c.besideOnly && !more {
 			now = x.taken // deletes are forgotten by the snapshots' own clock
@@ -409,7 +418,9 @@ func (s *session) writeShot(ctx context.Context, c *channel, x *exposure) (base 
 		}
 		fault.KillPoint("snapshot piece")
 		s.Stats.Operations.Add(int64(operations))
-		first, bytes = false, 0
+		s.Stats.Met(batch.Violations)
+		s.Stats.resolved(x.b.name(), int64(len(resolved)))
+		first, bytes, resolved = false, 0, nil
 		return c.applied(ctx, batch)
 	}
 	add := func(key scd.Key, row change.Row) error {
@@ -421,7 +432,14 @@ func (s *session) writeShot(ctx context.Context, c *channel, x *exposure) (base 
 		}
 		return nil
 	}
+	if err := x.sentence(c, tally, &resolved, func() error { return piece(true) }); err != nil {
+		return base, err
+	}
 	err = x.diff.Each(func(row []byte) error {
+		if n := len(x.trial.violated); n > 0 {
+			tally.Count(row[:n])
+			row = row[n:]
+		}
 		if err := x.form.read(row, len(c.target.Columns)); err != nil {
 			return fault.Corrupted("a row of the snapshot cannot be read back: %v", err)
 		}

@@ -212,6 +212,7 @@ func versionsOf(ctx context.Context, set source.Versions, t change.Type) ([]vers
 // bindShot binds a snapshot flow.
 func bindShot(spec *flow.Spec, order int, rel *source.Relation, shot Shot, sourceDefault, defaultSchema string) (Bound, error) {
 	t := rel.Table
+	spec = spec.Resolved(t)
 	keys := spec.Keys
 	if len(keys) == 0 {
 		keys = rel.PrimaryKey
@@ -236,7 +237,8 @@ func bindShot(spec *flow.Spec, order int, rel *source.Relation, shot Shot, sourc
 		return Bound{}, err
 	}
 	b.Target = sequencedTarget(b.Target, b.flow)
-	return b, nil
+	_, _, err = b.expects()
+	return b, err
 }
 
 // readFrom says from which column of what is read each column of a target comes.
@@ -292,6 +294,9 @@ func merges(a, b *Bound) error {
 		return fault.Badly("target %s is written by snapshots and by a feed; that goes with stored_as_scd_type: 1 only (rule R72)", target)
 	case flowName(a.Spec, a.Target) == flowName(b.Spec, b.Target):
 		return fault.Badly("target %s is written by several flows; give each a `name` of its own", target)
+	case shot.Spec.Drops():
+		return fault.Badly("INTEROP_EXPECTATIONS_NOT_SUPPORTED: target %s is written by snapshots and by flow %q, and an expectation of the snapshots may drop rows: what a snapshot says of a key would depend on whether an event of the feed came before it or after; say on_violation: warn or fail, or let a query leave such rows out (they count as gone then)",
+			target, feed.Spec.Source)
 	case q.Partial():
 		return fault.Badly("INTEROP_IGNORE_NULL_UNSUPPORTED: target %s is written by snapshots too; leave ignore_null_updates and columns_to_update out of flow %q", target, feed.Spec.Source)
 	case !slices.EqualFunc(columns(shot.Target, true), columns(feed.Target, true), strings.EqualFold):

@@ -36,12 +36,17 @@ type Stats struct {
 	waiting    atomic.Int64 // commit time of the oldest transaction received and not applied, ns; 0: none
 	over       atomic.Int64 // since when the source keeps more than it may, ns; 0: it does not
 	warned     atomic.Int64 // when it was last warned of too much log, ns
+	Points     atomic.Int64 // rewind points that can be gone back to
+	Window     atomic.Int64 // the newest commit that the oldest of them holds, ns since the Unix epoch; 0: there is none
+	KeptLog    atomic.Int64 // bytes of log that the source keeps for them
+	Undo       atomic.Int64 // bytes that the destination keeps for them, about
 	newest     Gauge        // end of the newest transaction received that has changes
 	phases     phases
 	unresolved counts
 	violated   violated
 	failure    atomic.Pointer[Failure]
 	runs       atomic.Pointer[RunFigures] // nil: there is no trigger
+	feeds      atomic.Pointer[[]FeedSize]
 
 	// Batch, if not nil, is told of every batch written, by the goroutine that wrote it.
 	Batch func(BatchFigures)
@@ -117,6 +122,35 @@ func (s *Stats) aside(flow string) {
 		s.unresolved.of = map[string]int64{}
 	}
 	s.unresolved.of[flow]++
+}
+
+// FeedSize is how much a target's change feed holds.
+type FeedSize = sink.FeedSize
+
+// Feeds returns how large the change feeds were when they were measured last, which is
+// done once a minute while a pipeline follows.
+func (s *Stats) Feeds() []FeedSize {
+	if list := s.feeds.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// SetFeeds says how large they are.
+func (s *Stats) SetFeeds(list []FeedSize) { s.feeds.Store(&list) }
+
+// resolved takes n events of a flow off.
+func (s *Stats) resolved(flow string, n int64) {
+	if n == 0 {
+		return
+	}
+	s.unresolved.mu.Lock()
+	defer s.unresolved.mu.Unlock()
+	if left := s.unresolved.of[flow] - n; left > 0 {
+		s.unresolved.of[flow] = left
+	} else {
+		delete(s.unresolved.of, flow)
+	}
 }
 
 // Unresolved returns how many events of each flow are in quarantine. Events that

@@ -26,6 +26,7 @@ type Comparison struct {
 	Once        bool     // it was copied once and is not followed: its source may differ by now
 	Events      string   // its source holds events, not rows: it was compared with those that are remembered; what of it
 	Checked     string   // with Events: which invariants were checked
+	Snapshots   string   // with Events: snapshots alone make them; the flow's name
 	Repair      *Repair  // nil: none was asked for or needed
 }
 

@@ -28,6 +28,9 @@ func (s *session) verifyEvents(ctx context.Context, b *Bound) (Comparison, error
 		return Comparison{}, fmt.Errorf("read what is remembered: %w", err)
 	}
 	result := Comparison{Target: c.target.Name, Events: "keys", Checked: "no key stands twice"}
+	if len(c.flows) == 1 && b.Spec.Snapshot != nil {
+		result.Snapshots = b.name()
+	}
 	o := laneOptions(c.flows)
 	r := review{channel: c, options: o, head: head, rows: o.Partial}
 	switch {

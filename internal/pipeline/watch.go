@@ -17,6 +17,7 @@ import (
 func (f *follower) watch(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	var measured time.Time
 	for looked := time.Now(); ; {
 		state, err := f.src.State(ctx)
 		if err != nil {
@@ -30,6 +31,10 @@ func (f *follower) watch(ctx context.Context) error {
 		}
 		f.keptBeside(state, time.Now())
 		f.Stats.Queued.Store(f.queue.size())
+		if time.Since(measured) >= feedsEvery {
+			measured = time.Now()
+			f.measureFeeds(ctx)
+		}
 		if time.Since(looked) >= watchEvery {
 			looked = time.Now()
 			losses, err := f.src.Watch(ctx)

@@ -28,11 +28,16 @@ type Database struct {
 	durable change.Position
 	epoch   int64
 	Ends    []change.Position // of every committed batch, for asserting that marks are commit ends
+
+	points  []point
+	numbers int64                  // of points so far
+	filled  map[change.Name]int64  // the newest point when a target was last made anew: none up to it can restore it
+	Pointed func(checkpoint.Point) // if not nil, is told of every new point, beside nothing else
 }
 
 // NewDatabase makes an empty one.
 func NewDatabase(f *Faults) *Database {
-	return &Database{Faults: f, Targets: map[change.Name]*Store{}}
+	return &Database{Faults: f, Targets: map[change.Name]*Store{}, filled: map[change.Name]int64{}}
 }
 
 // Sink is a connection. It implements sink.Writer.
@@ -168,6 +173,7 @@ func (s *Sink) Load(_ context.Context, t *scd.Target, in sink.Copy, _ bool, done
 		return 0, err
 	}
 	s.Targets[t.Name] = st
+	s.filled[t.Name] = s.numbers
 	s.Mark.Tables = put(s.Mark.Tables, done)
 	return n, s.Faults.after("load")
 }

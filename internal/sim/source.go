@@ -27,6 +27,7 @@ type Server struct {
 	head      uint64
 	slot      bool
 	confirmed uint64
+	keep      uint64 // the keep slot's place; 0: there is none
 	published bool
 	changed   chan struct{} // closed and made anew when the log grows
 	Faults    *Faults
@@ -135,7 +136,7 @@ func (s *Source) Begin(context.Context) (source.Snapshot, error) {
 	if err := s.Faults.hit("begin"); err != nil {
 		return nil, err
 	}
-	s.slot, s.confirmed, s.log = true, s.head, nil
+	s.slot, s.confirmed, s.keep, s.log = true, s.head, 0, nil
 	return s.snapshot(), s.Faults.after("begin")
 }
 
@@ -236,9 +237,18 @@ func (s *Source) send() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.confirmed = max(s.confirmed, s.pending)
+	s.prune()
+}
+
+// prune forgets the log that no slot holds.
+func (s *Server) prune() {
+	from := s.confirmed
+	if s.keep != 0 {
+		from = min(from, s.keep)
+	}
 	kept := s.log[:0]
 	for _, e := range s.log {
-		if e.end > s.confirmed {
+		if e.end > from {
 			kept = append(kept, e)
 		}
 	}
@@ -254,7 +264,7 @@ func (s *Source) Head(context.Context) (change.Position, error) {
 func (s *Source) Drop(context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slot, s.published, s.log = false, false, nil
+	s.slot, s.keep, s.published, s.log = false, 0, false, nil
 	return nil
 }
 

@@ -40,7 +40,7 @@ const (
 type Diff struct {
 	dir    string
 	seeds  [2]maphash.Seed
-	sides  [2][Parts]part
+	sides  [3][Parts]part
 	differ part
 	now    Counts
 	body   []byte // of the row that is read
@@ -50,6 +50,7 @@ type Diff struct {
 type Counts struct {
 	Snapshot, Held           int64 // of each side
 	Same, New, Changed, Gone int64
+	Dropped                  int64 // rows of the snapshot that do not count (Kept)
 	DuplicateSnapshot        int64 // rows of the snapshot whose key another row of it has
 	DuplicateHeld            int64 // rows of the target likewise
 }
@@ -60,6 +61,7 @@ func (c Counts) Differs() int64 { return c.New + c.Changed + c.Gone }
 const (
 	snapshotSide = iota
 	heldSide
+	keptSide
 )
 
 // part is what was written to it, in order: in its file, if it outgrew its buffer, and
@@ -139,6 +141,17 @@ func (d *Diff) Held(key, form, back []byte) error {
 	return d.write(heldSide, key, form, back)
 }
 
+// Kept gives the key of a row of the snapshot that does not count: what the target holds
+// of that key is no difference, unless another row of the snapshot has the key too. key
+// nil: the row has none.
+func (d *Diff) Kept(key []byte) error {
+	d.now.Dropped++
+	if key == nil {
+		return nil
+	}
+	return d.write(keptSide, key, nil, nil)
+}
+
 type sum [2]uint64
 
 func (d *Diff) sum(b []byte) sum {
@@ -160,6 +173,9 @@ func (d *Diff) write(side int, key, form, body []byte) error {
 
 // read hands on what was written to a part. body is valid during the call only.
 func (d *Diff) read(p *part, fn func(key, form sum, body []byte) error) error {
+	if p.file == nil && len(p.buffer) == 0 {
+		return nil
+	}
 	r, err := d.reader(p)
 	if err != nil {
 		return err
@@ -245,6 +261,16 @@ func (d *Diff) Compare(ctx context.Context) (Counts, error) {
 				return nil
 			}
 			return d.differs(isRow, body)
+		})
+		if err != nil {
+			return c, err
+		}
+		err = d.read(&d.sides[keptSide][i], func(key, _ sum, _ []byte) error {
+			if h, there := keys[key]; there {
+				h.seen = true
+				keys[key] = h
+			}
+			return nil
 		})
 		if err != nil {
 			return c, err

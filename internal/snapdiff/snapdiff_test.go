@@ -174,3 +174,37 @@ func BenchmarkCompare(b *testing.B) {
 		b.Fatal(err)
 	}
 }
+
+// A row that does not count is neither there nor gone, whichever side comes first; another
+// row of its key is what it is.
+func TestKeysOfRowsThatDoNotCountStay(t *testing.T) {
+	d, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, k := range []string{"a", "b", "c"} {
+		if err := d.Held([]byte(k), []byte(k+"=1"), []byte(k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, k := range [][]byte{[]byte("a"), []byte("b"), []byte("new"), []byte("a"), nil} {
+		if err := d.Kept(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Snapshot([]byte("b"), []byte("b=2"), []byte("b=2")); err != nil {
+		t.Fatal(err)
+	}
+	c, err := d.Compare(context.Background())
+	if want := (Counts{Snapshot: 1, Held: 3, Dropped: 5, Changed: 1, Gone: 1}); err != nil || c != want {
+		t.Errorf("counts %+v, want %+v, %v", c, want, err)
+	}
+	var got []string
+	note := func(b []byte) error { got = append(got, string(b)); return nil }
+	err = d.Each(note, note)
+	slices.Sort(got)
+	if err != nil || fmt.Sprint(got) != "[b=2 c]" {
+		t.Errorf("%q, %v", got, err)
+	}
+}

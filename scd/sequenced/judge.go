@@ -98,20 +98,53 @@ func (j *Judge) verdict(sent, written []change.Value) (dropped, failed string, e
 			j.tally.NotJudged[i]++
 			continue
 		}
-		if truth, known, err := r.Test(written); truth && known && err == nil {
+		if r.holds(written) {
 			continue
 		}
 		j.tally.Violated[i]++
-		switch {
-		case r.Action == Fail && failed == "":
-			failed = r.Name
-		case r.Action == Drop && dropped == "":
-			dropped = r.Name
-		case r.Action == Drop:
-			dropped += ", " + r.Name
-		}
+		r.because(&dropped, &failed)
 	}
 	return dropped, failed, nil
+}
+
+// holds reports whether a row is known to meet the rule.
+func (r *Rule) holds(row []change.Value) bool {
+	truth, known, err := r.Test(row)
+	return truth && known && err == nil
+}
+
+// because names the rule among those because of which a row is to be set aside, or all
+// is to stop.
+func (r *Rule) because(dropped, failed *string) {
+	switch {
+	case r.Action == Fail && *failed == "":
+		*failed = r.Name
+	case r.Action == Drop && *dropped == "":
+		*dropped = r.Name
+	case r.Action == Drop:
+		*dropped += ", " + r.Name
+	}
+}
+
+// Row judges a row of a snapshot, which is whole and has no meta columns. Nothing is
+// counted yet, because only what a snapshot brings is: violated, which has a byte for each
+// rule, gets what Count is to be given then.
+func (j *Judge) Row(row []change.Value, violated []byte) (dropped, failed string) {
+	for i := range j.rules {
+		violated[i] = 0
+		if !j.rules[i].holds(row) {
+			violated[i] = 1
+			j.rules[i].because(&dropped, &failed)
+		}
+	}
+	return dropped, failed
+}
+
+// Count counts what Row found.
+func (t *Tally) Count(violated []byte) {
+	for i := range t.Violated {
+		t.Violated[i] += int64(violated[i])
+	}
 }
 
 // park is the error that parks the target, because rows do not come whole.

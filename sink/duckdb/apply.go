@@ -32,6 +32,9 @@ type applier struct {
 	notes map[string]*notes     // of the open transaction, by the target's name
 	fed   []*notes              // the same, in the order they were made
 	feeds map[string]*feedState // by the target's name, as long as the connection lasts
+
+	window  *window                 // under which is kept; nil: nothing is
+	keepers map[change.Name]*keeper // of that window, by the target's name; nil: to be read
 }
 
 // minFree is the disk space below which no batch is begun: a commit's
@@ -127,10 +130,9 @@ func ownFault(err error) bool {
 
 // target writes one target's part of a batch.
 func (a *applier) target(ctx context.Context, s *shape, t *sink.TargetRounds) error {
-	if t.Target.ChangeFeed {
-		if err := a.note(ctx, s, t); err != nil {
-			return err
-		}
+	notes, err := a.note(ctx, s, t)
+	if err != nil {
+		return err
 	}
 	if t.Hidden != nil {
 		if err := a.remember(ctx, s, t.Hidden); err != nil {
@@ -138,8 +140,8 @@ func (a *applier) target(ctx context.Context, s *shape, t *sink.TargetRounds) er
 		}
 	}
 	for n := range t.Rounds {
-		if t.Target.ChangeFeed && t.Target.AppendOnly {
-			if err := a.noteAppended(ctx, s, &t.Rounds[n]); err != nil {
+		if len(notes) > 0 && t.Target.AppendOnly {
+			if err := a.noteAppended(ctx, s, notes, &t.Rounds[n]); err != nil {
 				return err
 			}
 		}
@@ -243,6 +245,9 @@ func (a *applier) begin(ctx context.Context, w *Writer, more bool) error {
 	}
 	a.open, a.inPieces, a.undo = true, more, map[string]int{}
 	a.notes, a.fed = map[string]*notes{}, nil
+	if now := w.window.Load(); a.window != now {
+		a.window, a.keepers = now, nil
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -39,6 +40,12 @@ var bookTables = [...][2]string{
 	{"gaps", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, from_position VARCHAR, to_position VARCHAR, reason VARCHAR, recorded TIMESTAMPTZ"},
 	{"runs", "pipeline VARCHAR, number BIGINT, why VARCHAR, started TIMESTAMPTZ, ended TIMESTAMPTZ, outcome VARCHAR, position VARCHAR, written BIGINT, error VARCHAR"},
 	{"pauses", "pipeline VARCHAR, since TIMESTAMPTZ, asked_by VARCHAR"},
+	{"points", "pipeline VARCHAR, number BIGINT, label VARCHAR, made TIMESTAMPTZ, gone BOOLEAN, mark JSON"},
+	{"point_numbers", "pipeline VARCHAR, newest BIGINT"},
+	{"undo", "pipeline VARCHAR, number BIGINT, part BIGINT, target_schema VARCHAR, target_table VARCHAR, kept VARCHAR, records VARCHAR, layout JSON, barrier VARCHAR, truncated_seq BLOB, truncated_place BLOB, horizon BLOB, duplicates BIGINT, late BIGINT, ties BIGINT, truncated BIGINT, beyond BIGINT, unknown BIGINT, forgotten BIGINT"},
+	{"undo_files", "number BIGINT, was BOOLEAN, pipeline VARCHAR, relation_schema VARCHAR, relation_table VARCHAR, path VARCHAR, size BIGINT, modified TIMESTAMPTZ, checksum VARCHAR, events BIGINT"},
+	{"undo_quarantine", "number BIGINT, was BOOLEAN, pipeline VARCHAR, id BIGINT, flow VARCHAR, target_schema VARCHAR, target_table VARCHAR, reason VARCHAR, source_position VARCHAR, place BLOB, event_time TIMESTAMPTZ, event JSON, resolved TIMESTAMPTZ"},
+	{"undo_violations", "number BIGINT, was BOOLEAN, pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, flow VARCHAR, expectation VARCHAR, met VARCHAR, events BIGINT"},
 	{"owners", "pipeline VARCHAR, epoch BIGINT, host VARCHAR, boot_id VARCHAR, pid BIGINT, started BIGINT, instance VARCHAR, since TIMESTAMPTZ"},
 }
 
@@ -69,7 +76,7 @@ func (w *Writer) takeOver(ctx context.Context, me checkpoint.Owner) error {
 			}
 		}
 		w.epoch = mark.Epoch
-		if err := w.insertHead(ctx, mark); err != nil {
+		if err := w.insertHead(ctx, w.book, mark); err != nil {
 			return err
 		}
 		if err := w.insertPosition(ctx, w.book, checkpoint.PlaceText(mark.Position, mark.Resume), mark.CommitTime); err != nil {
@@ -87,7 +94,7 @@ func (w *Writer) takeOver(ctx context.Context, me checkpoint.Owner) error {
 	}
 	w.commitTime = mark.CommitTime
 	w.applied.Store(&mark.Position)
-	return nil
+	return w.readWindow(ctx, w.book)
 }
 
 func (w *Writer) deleteOwner(ctx context.Context) error {
@@ -239,32 +246,7 @@ func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	err := inTransaction(ctx, w.book, func() error {
-		n, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("marks")+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
-		if err != nil {
-			return err
-		}
-		if n != 1 {
-			return w.fenced()
-		}
-		if err := w.insertHead(ctx, m); err != nil {
-			return err
-		}
-		if !m.Position.IsZero() {
-			if err := w.replacePosition(ctx, w.book, checkpoint.PlaceText(m.Position, m.Resume), m.CommitTime); err != nil {
-				return err
-			}
-		}
-		for _, t := range m.Tables {
-			if err := w.saveTable(ctx, w.book, t); err != nil {
-				return err
-			}
-		}
-		for _, f := range m.Flows {
-			if err := w.saveFlow(ctx, f); err != nil {
-				return err
-			}
-		}
-		return nil
+		return w.saveMark(ctx, w.book, m, !m.Position.IsZero())
 	})
 	if err != nil {
 		return w.explain("save the mark", err)
@@ -276,12 +258,43 @@ func (w *Writer) Save(ctx context.Context, m checkpoint.Mark) error {
 	return nil
 }
 
+// saveMark replaces the mark's head and, if asked, its position, and upserts tables and
+// flows, in the transaction that is open on c.
+func (w *Writer) saveMark(ctx context.Context, c *conn, m checkpoint.Mark, position bool) error {
+	n, err := c.run(ctx, "DELETE FROM "+w.bookTable("marks")+" WHERE pipeline = $1 AND epoch = $2", w.cfg.Pipeline, w.epoch)
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return w.fenced()
+	}
+	if err := w.insertHead(ctx, c, m); err != nil {
+		return err
+	}
+	if position {
+		if err := w.replacePosition(ctx, c, checkpoint.PlaceText(m.Position, m.Resume), m.CommitTime); err != nil {
+			return err
+		}
+	}
+	for _, t := range m.Tables {
+		if err := w.saveTable(ctx, c, t); err != nil {
+			return err
+		}
+	}
+	for _, f := range m.Flows {
+		if err := w.saveFlow(ctx, c, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (w *Writer) fenced() error {
 	return fmt.Errorf("the mark of pipeline %s no longer carries epoch %d: %w", w.cfg.Pipeline, w.epoch, fault.ErrFenced)
 }
 
-func (w *Writer) insertHead(ctx context.Context, m checkpoint.Mark) error {
-	_, err := w.book.run(ctx, "INSERT INTO "+w.bookTable("marks")+" VALUES ($1, $2, $3, $4, $5, $6, $7)",
+func (w *Writer) insertHead(ctx context.Context, c *conn, m checkpoint.Mark) error {
+	_, err := c.run(ctx, "INSERT INTO "+w.bookTable("marks")+" VALUES ($1, $2, $3, $4, $5, $6, $7)",
 		w.cfg.Pipeline, string(m.Phase), m.Source.System, int64(m.Source.Timeline), m.Source.Database, m.Slot, w.epoch)
 	return err
 }
@@ -322,12 +335,12 @@ func (w *Writer) saveTable(ctx context.Context, c *conn, t checkpoint.Table) err
 	return err
 }
 
-func (w *Writer) saveFlow(ctx context.Context, f checkpoint.Flow) error {
-	if _, err := w.book.run(ctx, "DELETE FROM "+w.bookTable("flows")+" WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3 AND flow = $4",
+func (w *Writer) saveFlow(ctx context.Context, c *conn, f checkpoint.Flow) error {
+	if _, err := c.run(ctx, "DELETE FROM "+w.bookTable("flows")+" WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3 AND flow = $4",
 		w.cfg.Pipeline, f.Target.Schema, f.Target.Table, f.Name); err != nil || f.Phase == checkpoint.None {
 		return err
 	}
-	_, err := w.book.run(ctx, "INSERT INTO "+w.bookTable("flows")+" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+	_, err := c.run(ctx, "INSERT INTO "+w.bookTable("flows")+" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		w.cfg.Pipeline, f.Target.Schema, f.Target.Table, f.Name, int64(f.Order), f.Source.Schema, f.Source.Table, int64(f.ID), string(f.Phase), f.Since.String())
 	return err
 }
@@ -367,6 +380,7 @@ func (w *Writer) Teardown(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.shapes, w.known = nil, nil
+	w.window.Store(nil)
 	err := inTransaction(ctx, w.book, func() error {
 		memories, err := w.memories(ctx)
 		if err != nil {
@@ -376,7 +390,11 @@ func (w *Writer) Teardown(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, name := range append(memories, feeds...) {
+		undo, err := w.undoTables(ctx, w.book, "true")
+		if err != nil {
+			return err
+		}
+		for _, name := range slices.Concat(memories, feeds, undo) {
 			if _, err := w.book.exec(ctx, "DROP TABLE IF EXISTS "+w.bookTable(name)); err != nil {
 				return err
 			}

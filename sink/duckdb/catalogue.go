@@ -63,7 +63,11 @@ WHERE database_name = $1 ORDER BY schema_name, table_name, column_index`, w.cata
 
 // presentOf is a column from its name, type, whether it may be NULL, and default.
 func presentOf(cells []*string) present {
-	return present{name: *cells[0], spelling: *cells[1], typ: parseType(*cells[1]), nullable: *cells[2] == "t", filled: cells[3] != nil}
+	p := present{name: *cells[0], spelling: *cells[1], typ: parseType(*cells[1]), nullable: *cells[2] == "t"}
+	if cells[3] != nil {
+		p.fallback = *cells[3]
+	}
+	return p
 }
 
 // learn adds a table that was made just now to what was known before; mu is held.

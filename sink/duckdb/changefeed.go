@@ -30,9 +30,9 @@ import (
 // notes are those of one target.
 type notes struct {
 	*shape
-	table string // its plain name
-	nulls bool   // a key may have a NULL
-	keys  int64  // about how many rows
+	table string   // quoted, with catalogue and schema
+	older []string // tables of the same kind: what is in them is noted
+	nulls bool     // a key may have a NULL
 }
 
 // feedState is what is known of a feed from batch to batch.
@@ -209,34 +209,49 @@ func (w *Writer) feeds(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// create makes empty notes.
+// newNotes are notes in a temporary table.
+func newNotes(s *shape, name string) *notes { return &notes{shape: s, table: stageName(name)} }
+
+// create makes an empty table of notes.
 func (n *notes) create() string {
 	cols := "'' AS kind, "
 	if len(n.shape.keys) > 0 {
 		cols = listed("", n.ownKeys(), n.noteKeys()) + ", false AS was, "
 	}
-	return fmt.Sprintf("CREATE OR REPLACE TEMP TABLE %s AS SELECT %s%s FROM %s LIMIT 0", n.table, cols, listed("", n.fedColumns(), n.noteColumns()), n.name)
+	kind := "TABLE"
+	if strings.HasPrefix(n.table, stageName("")) {
+		kind = "TEMP TABLE"
+	}
+	return fmt.Sprintf("CREATE OR REPLACE %s %s AS SELECT %s%s FROM %s LIMIT 0", kind, n.table, cols, listed("", n.fedColumns(), n.noteColumns()), n.name)
 }
 
 // all notes every row that is not noted yet, of an ordered history the newest version of
 // each key: older ones never change.
 func (n *notes) all() string {
 	if len(n.shape.keys) == 0 {
-		return fmt.Sprintf("INSERT INTO %s SELECT '%s', %s FROM %s", stageName(n.table), sink.FeedDelete, listed("", n.fedColumns(), nil), n.name)
+		return fmt.Sprintf("INSERT INTO %s SELECT '%s', %s FROM %s", n.table, sink.FeedDelete, listed("", n.fedColumns(), nil), n.name)
 	}
 	newest := ""
 	if n.newestOnly() {
 		newest = fmt.Sprintf(" JOIN (SELECT arg_max(rowid, %s) AS rid FROM %s GROUP BY %s) AS m ON t.rowid = m.rid", startColumn, n.name, listed("", n.ownKeys(), nil))
 	}
-	return fmt.Sprintf("INSERT INTO %s SELECT %s, true, %s FROM (SELECT *, rowid FROM %s) AS t%s WHERE NOT EXISTS (SELECT 1 FROM %[1]s AS q WHERE %[6]s)",
-		stageName(n.table), listed("t.", n.ownKeys(), nil), listed("t.", n.fedColumns(), nil), n.name, newest, matched("t.", n.ownKeys(), "q.", n.noteKeys(), n.nulls))
+	return fmt.Sprintf("INSERT INTO %s SELECT %s, true, %s FROM (SELECT *, rowid FROM %s) AS t%s WHERE %s",
+		n.table, listed("t.", n.ownKeys(), nil), listed("t.", n.fedColumns(), nil), n.name, newest, n.unnoted("t.", n.ownKeys()))
+}
+
+// unnoted is the condition that a row's key is not noted.
+func (n *notes) unnoted(row string, keys []string) string {
+	parts := make([]string, 0, 1+len(n.older))
+	for _, table := range append([]string{n.table}, n.older...) {
+		parts = append(parts, fmt.Sprintf("NOT EXISTS (SELECT 1 FROM %s AS p WHERE %s)", table, matched(row, keys, "p.", n.noteKeys(), n.nulls)))
+	}
+	return strings.Join(parts, " AND ")
 }
 
 // find makes the table touched: the keys in touching that are not noted yet, and the row
 // ids of their rows.
 func (n *notes) find() string {
-	fresh := fmt.Sprintf("(SELECT DISTINCT %s FROM %s AS q WHERE NOT EXISTS (SELECT 1 FROM %s AS p WHERE %s))",
-		listed("", n.noteKeys(), nil), stageName("touching"), stageName(n.table), matched("q.", n.noteKeys(), "p.", n.noteKeys(), n.nulls))
+	fresh := fmt.Sprintf("(SELECT DISTINCT %s FROM %s AS q WHERE %s)", listed("", n.noteKeys(), nil), stageName("touching"), n.unnoted("q.", n.noteKeys()))
 	on := matched("t.", n.ownKeys(), "q.", n.noteKeys(), n.nulls)
 	keys := listed("q.", n.noteKeys(), nil)
 	if n.newestOnly() {
@@ -247,7 +262,7 @@ func (n *notes) find() string {
 
 // store notes the rows that find has found, and the keys without one.
 func (n *notes) store() (found, missing string) {
-	into := fmt.Sprintf("INSERT INTO %s (%s, was", stageName(n.table), listed("", n.noteKeys(), nil))
+	into := fmt.Sprintf("INSERT INTO %s (%s, was", n.table, listed("", n.noteKeys(), nil))
 	return fmt.Sprintf("%s, %s) SELECT %s, true, %s FROM %s AS t JOIN %s AS q ON t.rowid = q.rid", into, listed("", n.noteColumns(), nil),
 			listed("q.", n.noteKeys(), nil), listed("t.", n.fedColumns(), nil), n.name, stageName("touched")),
 		fmt.Sprintf("%s) SELECT %s, false FROM %s WHERE rid IS NULL", into, listed("", n.noteKeys(), nil), stageName("touched"))
@@ -260,7 +275,7 @@ func (n *notes) came() string {
 	if n.newestOnly() {
 		on += fmt.Sprintf(" AND (NOT q.was OR t.%s >= q.s)", startColumn)
 	}
-	return fmt.Sprintf("CREATE OR REPLACE TEMP TABLE came AS SELECT q.rowid AS nid, t.rowid AS rid FROM %s AS t JOIN %s AS q ON %s", n.name, stageName(n.table), on)
+	return fmt.Sprintf("CREATE OR REPLACE TEMP TABLE came AS SELECT q.rowid AS nid, t.rowid AS rid FROM %s AS t JOIN %s AS q ON %s", n.name, n.table, on)
 }
 
 func (n *notes) after() string {
@@ -299,7 +314,7 @@ func (n *notes) compared() string {
 FROM %s AS q LEFT JOIN %s AS a ON a.nid = q.rowid%s WHERE q.was AND (a.nid IS NULL OR %s)
 UNION ALL SELECT a.nid, 1, %s, CASE WHEN q.was%s THEN '%s' ELSE '%s' END, %s
 FROM %[4]s AS q JOIN %[5]s AS a ON a.nid = q.rowid WHERE NOT (q.was%[6]s) OR %[7]s)`,
-		sink.FeedDelete, sink.FeedBefore, listed("q.", n.noteColumns(), nil), stageName(n.table), stageName("after"), one, differs,
+		sink.FeedDelete, sink.FeedBefore, listed("q.", n.noteColumns(), nil), n.table, stageName("after"), one, differs,
 		start, one, sink.FeedAfter, sink.FeedInsert, listed("a.", n.noteColumns(), nil))
 }
 
@@ -308,42 +323,65 @@ FROM %[4]s AS q JOIN %[5]s AS a ON a.nid = q.rowid WHERE NOT (q.was%[6]s) OR %[7
 func (n *notes) rows(kind string, fresh bool) string {
 	where := ""
 	if fresh {
-		where = fmt.Sprintf(" WHERE NOT EXISTS (SELECT 1 FROM %s AS q WHERE %s)", stageName(n.table), matched("t.", n.ownKeys(), "q.", n.noteKeys(), true))
+		where = fmt.Sprintf(" WHERE NOT EXISTS (SELECT 1 FROM %s AS q WHERE %s)", n.table, matched("t.", n.ownKeys(), "q.", n.noteKeys(), true))
 	}
 	return fmt.Sprintf("(SELECT '%s' AS kind, %s FROM %s AS t%s)", kind, listed("t.", n.fedColumns(), n.noteColumns()), n.name, where)
 }
 
-// note notes what a batch's part may change, before it does.
-func (a *applier) note(ctx context.Context, s *shape, t *sink.TargetRounds) error {
+// note notes what a batch's part may change, before it does: for the target's feed, and
+// for the newest rewind point. It returns the notes.
+func (a *applier) note(ctx context.Context, s *shape, t *sink.TargetRounds) (into []*notes, err error) {
+	if !t.Target.ChangeFeed && a.window == nil {
+		return nil, nil
+	}
 	touched, err := sink.TouchedBy(t)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	n := a.notes[s.name]
-	if n == nil {
-		n = &notes{shape: s, table: fmt.Sprintf("notes%d", len(a.notes))}
-		if _, err := a.conn.exec(ctx, n.create()); err != nil {
-			return err
+	if len(touched.Keys) == 0 && !touched.Whole && !t.Target.AppendOnly {
+		return nil, nil
+	}
+	if t.Target.ChangeFeed {
+		n, err := a.feedNotes(ctx, s)
+		if err != nil {
+			return nil, err
 		}
-		a.notes[s.name] = n
-		a.fed = append(a.fed, n)
+		into = append(into, n)
 	}
-	if n.target != s.target {
-		return sink.FeedChanged(s.target)
+	if a.window != nil {
+		k, err := a.keeperOf(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		into = append(into, k.notes(s))
 	}
-	if touched.Whole && !s.target.AppendOnly {
-		n.nulls = true
-		if _, err := a.conn.exec(ctx, n.all()); err != nil {
-			return err
+	if t.Target.AppendOnly {
+		return into, nil
+	}
+	nulls := false
+	if len(touched.Keys) > 0 {
+		if nulls, err = a.stageTouched(ctx, s, &touched); err != nil {
+			return nil, err
 		}
 	}
-	if len(touched.Keys) == 0 {
-		return nil
+	for _, n := range into {
+		n.nulls = n.nulls || nulls || touched.Whole
+		if touched.Whole {
+			if _, err := a.conn.exec(ctx, n.all()); err != nil {
+				return nil, err
+			}
+		}
+		if len(touched.Keys) > 0 {
+			if err := a.noteKeys(ctx, n); err != nil {
+				return nil, err
+			}
+		}
 	}
-	n.keys += int64(len(touched.Keys))
-	if err := a.stageTouched(ctx, n, &touched); err != nil {
-		return err
-	}
+	return into, nil
+}
+
+// noteKeys notes the rows of the keys in the table touching.
+func (a *applier) noteKeys(ctx context.Context, n *notes) error {
 	if _, err := a.conn.exec(ctx, n.find()); err != nil {
 		return err
 	}
@@ -351,13 +389,29 @@ func (a *applier) note(ctx context.Context, s *shape, t *sink.TargetRounds) erro
 	if _, err := a.fetch(ctx, found); err != nil {
 		return err
 	}
-	_, err = a.conn.exec(ctx, missing)
+	_, err := a.conn.exec(ctx, missing)
 	return err
 }
 
+// feedNotes are the open transaction's notes for a target's feed.
+func (a *applier) feedNotes(ctx context.Context, s *shape) (*notes, error) {
+	n := a.notes[s.name]
+	if n == nil {
+		n = newNotes(s, fmt.Sprintf("notes%d", len(a.notes)))
+		if _, err := a.conn.exec(ctx, n.create()); err != nil {
+			return nil, err
+		}
+		a.notes[s.name] = n
+		a.fed = append(a.fed, n)
+	}
+	if n.target != s.target {
+		return nil, sink.FeedChanged(s.target)
+	}
+	return n, nil
+}
+
 // stageTouched fills the table touching: keys, and starts of versions.
-func (a *applier) stageTouched(ctx context.Context, n *notes, t *sink.Touched) error {
-	s := n.shape
+func (a *applier) stageTouched(ctx context.Context, s *shape, t *sink.Touched) (nulls bool, err error) {
 	var cols []column
 	for i, k := range s.keys {
 		cols = append(cols, column{name: noteKey(i), source: s.cols[k].source, typ: s.cols[k].typ})
@@ -370,7 +424,7 @@ func (a *applier) stageTouched(ctx context.Context, n *notes, t *sink.Touched) e
 	}
 	ap, err := a.conn.newTemp(ctx, "touching", cols...)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer ap.discard()
 	ap.what = s.target.Name.String()
@@ -380,35 +434,34 @@ func (a *applier) stageTouched(ctx context.Context, n *notes, t *sink.Touched) e
 	st := &stage{appender: ap, shape: s}
 	for i, key := range t.Keys {
 		if err := st.keyInto(key, func(i int) int { return i }); err != nil {
-			return err
+			return false, err
 		}
 		if s.byVersion() {
 			if err := ap.value(start, t.Starts[i]); err != nil {
-				return err
+				return false, err
 			}
 		}
 		if err := ap.end(); err != nil {
-			return err
+			return false, err
 		}
 	}
 	_, err = ap.finish(ctx)
-	n.nulls = n.nulls || st.nullKey
-	return err
+	return st.nullKey, err
 }
 
 // noteAppended notes a round of a target without a key: what it truncates, before it does,
 // and what it inserts.
-func (a *applier) noteAppended(ctx context.Context, s *shape, r *scd.Round) error {
-	n := a.notes[s.name]
+func (a *applier) noteAppended(ctx context.Context, s *shape, into []*notes, r *scd.Round) error {
 	if r.Truncate {
-		if _, err := a.conn.exec(ctx, n.all()); err != nil {
-			return err
+		for _, n := range into {
+			if _, err := a.conn.exec(ctx, n.all()); err != nil {
+				return err
+			}
 		}
 	}
 	if len(r.Inserts) == 0 {
 		return nil
 	}
-	n.keys += int64(len(r.Inserts))
 	st, err := a.newStage(ctx, s, "appended")
 	if err != nil {
 		return err
@@ -428,13 +481,83 @@ func (a *applier) noteAppended(ctx context.Context, s *shape, r *scd.Round) erro
 	if _, err := st.finish(ctx); err != nil {
 		return err
 	}
-	_, err = a.conn.exec(ctx, fmt.Sprintf("INSERT INTO %s SELECT '%s', * FROM %s", stageName(n.table), sink.FeedInsert, stageName("appended")))
-	return err
+	for _, n := range into {
+		if _, err := a.conn.exec(ctx, fmt.Sprintf("INSERT INTO %s SELECT '%s', * FROM %s", n.table, sink.FeedInsert, stageName("appended"))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newestChange is the number of a feed's newest change.
 func newestChange(ctx context.Context, c *conn, feed string) (int64, error) {
 	return c.number(ctx, fmt.Sprintf("SELECT coalesce(max(%s), 0) FROM %s", quote(sink.FeedID), feed))
+}
+
+// trimFeed removes what is too old among the oldest changes of a feed. last is its newest.
+func trimFeed(feed string, span, last int64, keep time.Duration) string {
+	return fmt.Sprintf("DELETE FROM %s WHERE %[2]s < (SELECT min(%[2]s) FROM %[1]s) + %[3]d AND %[2]s < %[4]d AND %[5]s < now() - to_microseconds(%[6]d)",
+		feed, quote(sink.FeedID), span, last, quote(sink.FeedCommitTime), keep.Microseconds())
+}
+
+// TrimFeed implements sink.Feeds.
+func (w *Writer) TrimFeed(ctx context.Context, t *scd.Target) (removed int64, err error) {
+	feed := w.bookTable(feedName(t))
+	err = w.amend(ctx, "remove old changes from the change feed of "+t.Name.String(), func(c *conn) error {
+		if there, err := w.hasBookTable(ctx, c, feedName(t)); err != nil || !there {
+			return err
+		}
+		last, err := newestChange(ctx, c, feed)
+		if err == nil {
+			removed, err = c.exec(ctx, trimFeed(feed, sink.FeedStep, last, t.FeedKeep))
+		}
+		return err
+	})
+	return removed, err
+}
+
+// blockBytes is the size of a block of a DuckDB file.
+const blockBytes = 256 << 10
+
+// Feeds implements sink.Feeds. Rows are counted from what the engine knows of its row
+// groups.
+func (w *Writer) Feeds(ctx context.Context) (list []sink.FeedSize, err error) {
+	err = w.readBook(ctx, "feeds", func(c *conn) error {
+		err := c.each(ctx, func(cells []*string) error {
+			list = append(list, sink.FeedSize{Target: change.Name{Schema: *cells[0], Table: *cells[1]}, Table: *cells[2]})
+			return nil
+		}, "SELECT target_schema, target_table, feed FROM "+w.bookTable("feeds")+" WHERE pipeline = $1 ORDER BY 1, 2", w.cfg.Pipeline)
+		if err != nil {
+			return err
+		}
+		there := list[:0]
+		for _, f := range list {
+			if found, err := w.hasBookTable(ctx, c, f.Table); err != nil || !found {
+				if err != nil {
+					return err
+				}
+				continue
+			}
+			table := w.bookTable(f.Table)
+			oldest := int64(0)
+			for sql, into := range map[string]*int64{
+				"SELECT count(*) FROM " + table: &f.Rows,
+				fmt.Sprintf("SELECT coalesce(epoch_us(arg_min(%s, %s)), 0) FROM %s", quote(sink.FeedCommitTime), quote(sink.FeedID), table):                                             &oldest,
+				fmt.Sprintf("SELECT count(DISTINCT block_id) * %d FROM pragma_storage_info('%s') WHERE persistent AND block_id >= 0", blockBytes, strings.ReplaceAll(table, "'", "''")): &f.Bytes,
+			} {
+				if *into, err = c.number(ctx, sql); err != nil {
+					return err
+				}
+			}
+			if oldest != 0 {
+				f.Oldest = time.UnixMicro(oldest)
+			}
+			there = append(there, f)
+		}
+		list = there
+		return nil
+	})
+	return list, w.explain("measure the change feeds", err)
 }
 
 // feedChanges writes the feeds of the targets that the open transaction has changed.
@@ -453,7 +576,7 @@ func (a *applier) feedChanges(ctx context.Context, b *sink.Batch) error {
 			}
 			f.last, f.at = last, at
 		}
-		from, order := "(SELECT * FROM "+stageName(n.table)+")", ""
+		from, order := "(SELECT * FROM "+n.table+")", ""
 		if len(n.shape.keys) > 0 {
 			if _, err := a.conn.exec(ctx, n.came()); err != nil {
 				return err
@@ -470,14 +593,13 @@ func (a *applier) feedChanges(ctx context.Context, b *sink.Batch) error {
 		f.last += written
 		if keep := n.target.FeedKeep; f.trim.Due(keep) {
 			// The newest change stays: the numbers go on from it.
-			removed, err := a.conn.exec(ctx, fmt.Sprintf("DELETE FROM %s WHERE %[2]s < (SELECT min(%[2]s) FROM %[1]s) + %[3]d AND %[2]s < %[4]d AND %[5]s < now() - to_microseconds(%[6]d)",
-				feed, quote(sink.FeedID), sink.FeedSpan(written), f.last, quote(sink.FeedCommitTime), keep.Microseconds()))
+			removed, err := a.conn.exec(ctx, trimFeed(feed, sink.FeedSpan(written), f.last, keep))
 			if err != nil {
 				return err
 			}
 			f.trim.Done(keep, removed)
 		}
-		if _, err := a.conn.exec(ctx, "DROP TABLE "+stageName(n.table)); err != nil { // it may be large
+		if _, err := a.conn.exec(ctx, "DROP TABLE "+n.table); err != nil { // it may be large
 			return err
 		}
 	}
@@ -490,7 +612,8 @@ func (w *Writer) fedBy(ctx context.Context, c *conn, s *shape, at change.Positio
 	if !s.target.ChangeFeed {
 		return fn()
 	}
-	n := &notes{shape: s, table: "notes", nulls: true}
+	n := newNotes(s, "notes")
+	n.nulls = true
 	for _, sql := range []string{n.create(), n.all()} {
 		if _, err := c.exec(ctx, sql); err != nil {
 			return err
@@ -499,13 +622,19 @@ func (w *Writer) fedBy(ctx context.Context, c *conn, s *shape, at change.Positio
 	if err := fn(); err != nil {
 		return err
 	}
-	feed := w.bookTable(feedName(s.target))
+	return w.feedNoted(ctx, c, n, at, true)
+}
+
+// feedNoted writes the feed from notes, in the transaction that is open on c; with fresh
+// also the rows whose keys are not noted.
+func (w *Writer) feedNoted(ctx context.Context, c *conn, n *notes, at change.Position, fresh bool) error {
+	feed := w.bookTable(feedName(n.target))
 	last, err := newestChange(ctx, c, feed)
 	if err != nil {
 		return err
 	}
-	from, order := "(SELECT * FROM "+stageName(n.table)+")", ""
-	if len(s.keys) > 0 {
+	from, order := "(SELECT * FROM "+n.table+")", ""
+	if len(n.shape.keys) > 0 {
 		for _, sql := range []string{n.came(), n.after()} {
 			if _, err := c.exec(ctx, sql); err != nil {
 				return err
@@ -514,9 +643,9 @@ func (w *Writer) fedBy(ctx context.Context, c *conn, s *shape, at change.Positio
 		from, order = n.compared(), "ORDER BY nid, o, since"
 	}
 	written, err := c.exec(ctx, n.into(feed, last, at, time.Time{}, order)+from)
-	if err != nil {
+	if err != nil || !fresh {
 		return err
 	}
-	_, err = c.exec(ctx, n.into(feed, last+written, at, time.Time{}, "")+n.rows(sink.FeedInsert, len(s.keys) > 0))
+	_, err = c.exec(ctx, n.into(feed, last+written, at, time.Time{}, "")+n.rows(sink.FeedInsert, len(n.shape.keys) > 0))
 	return err
 }

@@ -24,8 +24,16 @@ func TestContract(t *testing.T) {
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness { return &harness{path: file(t)} })
 }
 
-func (h *harness) Open(t testing.TB) sink.Writer {
-	w, err := duckdb.New(duckdb.Config{Path: h.path, Pipeline: "p"})
+func TestContractOfRewindPoints(t *testing.T) {
+	sinktest.RunPoints(t, func(t testing.TB) sinktest.PointHarness { return &harness{path: file(t)} })
+}
+
+func (h *harness) Open(t testing.TB) sink.Writer { return h.OpenAs(t, "p") }
+
+// OpenAs gives the engine one thread: batches of a few rows are one piece of work, for
+// which a second thread only waits, spinning. Tests of many rows run with more.
+func (h *harness) OpenAs(t testing.TB, pipeline string) sink.Writer {
+	w, err := duckdb.New(duckdb.Config{Path: h.path, Pipeline: pipeline, Threads: 1})
 	must(t, err)
 	h.writers = append(h.writers, w)
 	return w

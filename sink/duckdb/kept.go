@@ -41,6 +41,9 @@ func (a *applier) files(ctx context.Context, list []change.File) error {
 		return err
 	}
 	table, taken := a.w.bookTable("files"), stageName("taken")
+	if err := a.w.keepTaken(ctx, a.conn, taken); err != nil {
+		return err
+	}
 	if _, err := a.conn.run(ctx, "DELETE FROM "+table+" AS t USING "+taken+" AS q WHERE t.pipeline = $1 AND t.relation_schema = q.relation_schema AND t.relation_table = q.relation_table AND t.path = q.path", a.w.cfg.Pipeline); err != nil {
 		return err
 	}
@@ -49,9 +52,20 @@ func (a *applier) files(ctx context.Context, list []change.File) error {
 }
 
 // Files reads the set of files that were taken.
-func (w *Writer) Files(ctx context.Context) (list []change.File, err error) {
-	err = w.readBook(ctx, "files", func(c *conn) error {
-		r, err := c.query(ctx, "SELECT relation_schema, relation_table, path, size, epoch_us(modified), checksum, events FROM "+w.bookTable("files")+" WHERE pipeline = $1", w.cfg.Pipeline)
+func (w *Writer) Files(ctx context.Context) ([]change.File, error) {
+	return w.filesOf(ctx, "files", "", w.cfg.Pipeline)
+}
+
+// TakenSince implements sink.Rewinds.
+func (w *Writer) TakenSince(ctx context.Context, to int64) ([]change.File, error) {
+	return w.filesOf(ctx, "undo_files", " AND EXISTS (SELECT 1 FROM "+w.bookTable("undo_files")+` AS u WHERE u.pipeline = f.pipeline AND u.number >= $2
+		AND u.relation_schema = f.relation_schema AND u.relation_table = f.relation_table AND u.path = f.path)`, w.cfg.Pipeline, to)
+}
+
+// filesOf reads the files of a further condition; there are none where a table is missing.
+func (w *Writer) filesOf(ctx context.Context, table, more string, args ...any) (list []change.File, err error) {
+	err = w.readBook(ctx, table, func(c *conn) error {
+		r, err := c.query(ctx, "SELECT relation_schema, relation_table, path, size, epoch_us(modified), checksum, events FROM "+w.bookTable("files")+" AS f WHERE pipeline = $1"+more, args...)
 		if err != nil {
 			return err
 		}
@@ -74,10 +88,11 @@ func (w *Writer) setAside(ctx context.Context, c *conn, list []sink.Aside, met [
 	if err := w.addViolations(ctx, c, met); err != nil || len(list) == 0 {
 		return err
 	}
-	last, err := c.number(ctx, "SELECT coalesce(max(id), 0) FROM "+w.bookTable("quarantine")+" WHERE pipeline = $1", w.cfg.Pipeline)
+	last, err := w.lastAside(ctx, c)
 	if err != nil {
 		return err
 	}
+	before := last
 	cols := []column{own("pipeline", asVarchar), own("id", asBigint), own("flow", asVarchar), own("target_schema", asVarchar), own("target_table", asVarchar),
 		own("reason", asVarchar), own("source_position", asVarchar), own("place", asBlob), own("event_time", asTimestampTZ), own("event", asJSON), own("resolved", asTimestampTZ)}
 	ap, err := c.newAppender(w.catalog, bookSchema, "quarantine", cols, true)
@@ -107,8 +122,10 @@ func (w *Writer) setAside(ctx context.Context, c *conn, list []sink.Aside, met [
 			return err
 		}
 	}
-	_, err = ap.finish(ctx)
-	return err
+	if _, err = ap.finish(ctx); err != nil {
+		return err
+	}
+	return w.keepAside(ctx, c, before)
 }
 
 // Quarantine reads the events that were set aside and are not resolved.
@@ -150,7 +167,7 @@ func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
 func (w *Writer) StartOver(ctx context.Context) error {
 	return w.amend(ctx, "forget the files taken and the quarantine", func(c *conn) error {
 		for _, table := range []string{"files", "quarantine", "violations"} {
-			if _, err := c.run(ctx, "DELETE FROM "+w.bookTable(table)+" WHERE pipeline = $1", w.cfg.Pipeline); err != nil {
+			if err := w.forget(ctx, c, table, "true"); err != nil {
 				return err
 			}
 		}
@@ -162,12 +179,22 @@ func (w *Writer) StartOver(ctx context.Context) error {
 func (w *Writer) Forget(ctx context.Context, relations []change.Name) error {
 	return w.amend(ctx, "forget the files of relations", func(c *conn) error {
 		for _, r := range relations {
-			if _, err := c.run(ctx, "DELETE FROM "+w.bookTable("files")+" WHERE pipeline = $1 AND relation_schema = $2 AND relation_table = $3", w.cfg.Pipeline, r.Schema, r.Table); err != nil {
+			if err := w.forget(ctx, c, "files", "relation_schema = $2 AND relation_table = $3", r.Schema, r.Table); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// forget deletes rows of a table of the bookkeeping, where a condition with arguments from
+// $2 on holds.
+func (w *Writer) forget(ctx context.Context, c *conn, table, condition string, args ...any) error {
+	if err := w.keepBook(ctx, c, table, condition, args...); err != nil {
+		return err
+	}
+	_, err := c.run(ctx, "DELETE FROM "+w.bookTable(table)+" WHERE pipeline = $1 AND "+condition, append([]any{w.cfg.Pipeline}, args...)...)
+	return err
 }
 
 // amend changes bookkeeping in a fenced transaction beside the batches.
@@ -180,6 +207,8 @@ func (w *Writer) amend(ctx context.Context, what string, change func(*conn) erro
 		return err
 	}
 	defer c.close()
+	w.pointing.RLock()
+	defer w.pointing.RUnlock()
 	return w.explain(what, inTransaction(ctx, c, func() error {
 		if err := w.stillOurs(ctx, c); err != nil {
 			return err
@@ -199,6 +228,9 @@ func (w *Writer) resolve(ctx context.Context, c *conn, ids []int64) (int64, erro
 // resolveWhere writes the rows anew: an update, with a reader open, would keep the
 // engine from its checkpoints.
 func (w *Writer) resolveWhere(ctx context.Context, c *conn, condition string, args ...any) (int64, error) {
+	if err := w.keepBook(ctx, c, "quarantine", "resolved IS NULL AND "+condition, args...); err != nil {
+		return 0, err
+	}
 	table := w.bookTable("quarantine")
 	open := " FROM " + table + " WHERE pipeline = $1 AND resolved IS NULL AND " + condition
 	args = append([]any{w.cfg.Pipeline}, args...)

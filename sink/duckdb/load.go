@@ -30,7 +30,7 @@ func (w *Writer) Load(ctx context.Context, t *scd.Target, in sink.Copy, empty bo
 	}
 	defer c.close()
 	var rows int64
-	err = inTransaction(ctx, c, func() error {
+	err = w.anew(ctx, c, t.Name, "it was copied", func() error {
 		err := w.fedBy(ctx, c, s, done.Since, func() (err error) {
 			if empty {
 				if _, err := c.exec(ctx, "DELETE FROM "+s.name); err != nil {

@@ -66,9 +66,12 @@ func hashes(id sequenced.RecordID) (h, i int64) {
 	return int64(key), int64(hashOn(hashOn(key, id.Seq), id.At))
 }
 
-// memoryName names the table of a target: readable, and unique by a hash of
-// pipeline and target.
-func memoryName(pipeline string, n change.Name) string {
+// memoryName names the table of what is remembered of a target.
+func memoryName(pipeline string, n change.Name) string { return "remembered_" + ownName(pipeline, n) }
+
+// ownName ends the names of a target's tables in our schema: readable, and unique by a
+// hash of pipeline and target.
+func ownName(pipeline string, n change.Name) string {
 	var b strings.Builder
 	for _, r := range fold(n.Table) {
 		if b.Len() >= 40 {
@@ -81,7 +84,7 @@ func memoryName(pipeline string, n change.Name) string {
 		}
 	}
 	sum := sha256.Sum256([]byte(pipeline + "\x00" + schemaOf(n) + "\x00" + n.Table))
-	return "remembered_" + b.String() + "_" + hex.EncodeToString(sum[:8])
+	return b.String() + "_" + hex.EncodeToString(sum[:8])
 }
 
 func (w *Writer) memoryTable(n change.Name) string {
@@ -111,7 +114,7 @@ func orEmpty(b []byte) []byte {
 // Head reads what is remembered of a target as a whole.
 func (w *Writer) Head(ctx context.Context, t *scd.Target) (head sequenced.Head, err error) {
 	err = w.readBook(ctx, "heads", func(c *conn) error {
-		head, err = w.readHead(ctx, c, t.Name)
+		head, err = w.readHead(ctx, c, w.cfg.Pipeline, t.Name)
 		return err
 	})
 	return head, w.explain("read what is remembered of "+t.Name.String(), err)
@@ -131,9 +134,9 @@ func (w *Writer) readBook(ctx context.Context, table string, read func(c *conn) 
 	return read(c)
 }
 
-func (w *Writer) readHead(ctx context.Context, c *conn, n change.Name) (head sequenced.Head, err error) {
+func (w *Writer) readHead(ctx context.Context, c *conn, pipeline string, n change.Name) (head sequenced.Head, err error) {
 	r, err := c.query(ctx, "SELECT truncated_seq, truncated_place, horizon FROM "+w.bookTable("heads")+" WHERE pipeline = $1 AND target_schema = $2 AND target_table = $3",
-		w.cfg.Pipeline, schemaOf(n), n.Table)
+		pipeline, schemaOf(n), n.Table)
 	if err != nil {
 		return head, err
 	}
@@ -469,7 +472,7 @@ func (w *Writer) Reset(ctx context.Context, t *scd.Target) error {
 		return err
 	}
 	misfit := slices.ContainsFunc(p.Problems, func(f sink.Finding) bool { return f.Blocks && f.Reset })
-	err = inTransaction(ctx, c, func() error {
+	err = w.anew(ctx, c, t.Name, "it was emptied", func() error {
 		if err := w.stillOurs(ctx, c); err != nil {
 			return err
 		}
@@ -494,7 +497,7 @@ func (w *Writer) Reset(ctx context.Context, t *scd.Target) error {
 		if err := w.forgetCounts(ctx, c, t.Name); err != nil {
 			return err
 		}
-		if _, err := c.run(ctx, "DELETE FROM "+w.bookTable("violations")+ofTarget, w.cfg.Pipeline, t.Name.Schema, t.Name.Table); err != nil {
+		if err := w.forget(ctx, c, "violations", "target_schema = $2 AND target_table = $3", t.Name.Schema, t.Name.Table); err != nil {
 			return err
 		}
 		return w.replaceHead(ctx, c, t.Name, sequenced.Head{})

@@ -90,6 +90,9 @@ type Writer struct {
 	snapping sync.Mutex    // one snapshot at a time
 	queries  queries       // that people asked
 
+	window   atomic.Pointer[window] // under which is kept what is there; nil: nothing is
+	pointing sync.RWMutex           // written while a point is made or goes; read by what notes a window's number and is no batch, until it has committed
+
 	apply   applier
 	applied atomic.Pointer[change.Position]
 	broken  error // why Apply refuses; touched by Apply's goroutine only

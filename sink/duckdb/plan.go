@@ -5,6 +5,7 @@ package duckdb
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"tailrace/internal/change"
@@ -179,7 +180,10 @@ func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation, ours bool) 
 	}
 	_, starts := rel.find(scd.StartColumn)
 	_, ends := rel.find(scd.EndColumn)
-	if history := t.Kind == scd.Type2 || t.Bitemporal != nil; (starts && ends) != history {
+	copied := t.Bitemporal == nil && slices.ContainsFunc(t.Columns, func(c scd.Column) bool { // it has a history's columns as columns like others
+		return strings.EqualFold(c.Name, scd.StartColumn) || strings.EqualFold(c.Name, scd.EndColumn)
+	})
+	if history := t.Kind == scd.Type2 || t.Bitemporal != nil; !copied && (starts && ends) != history {
 		block("DROP TABLE "+name+"; or give the flow another target", "target %s keeps another kind of past: it %s the columns %s and %s",
 			t.Name, map[bool]string{true: "lacks", false: "has"}[history], scd.StartColumn, scd.EndColumn)
 		p.Problems[len(p.Problems)-1].Flow = starts == ends
@@ -222,7 +226,7 @@ func (w *Writer) compare(p *sink.Plan, t *scd.Target, rel *relation, ours bool) 
 		}
 	}
 	for _, c := range rel.cols {
-		if !wanted[c.name] && !c.nullable && !c.filled {
+		if !wanted[c.name] && !c.nullable && c.fallback == "" {
 			block(fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", name, quote(c.name)),
 				"column %s of target %s is NOT NULL but nothing fills it", quote(c.name), t.Name)
 		}
@@ -303,6 +307,8 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 	if err := w.mustOwn(); err != nil {
 		return err
 	}
+	w.pointing.RLock()
+	defer w.pointing.RUnlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, err := w.plan(ctx, t)
@@ -331,6 +337,11 @@ func (w *Writer) Create(ctx context.Context, t *scd.Target) error {
 		}
 		if err := w.noteFeed(ctx, t); err != nil {
 			return err
+		}
+		if p.Remembered {
+			if err := w.barrier(ctx, w.book, t.Name, "what was remembered of it was dropped"); err != nil {
+				return err
+			}
 		}
 		if err := w.noteMemory(ctx, t); err != nil || p.Exists {
 			return err

@@ -16,6 +16,9 @@ import (
 // rounds: what a truncate forgets, what is removed, what is put. settle stores the
 // rest, after them.
 func (a *applier) remember(ctx context.Context, s *shape, work *sequenced.Work) error {
+	if err := a.keepRecords(ctx, s, work); err != nil {
+		return err
+	}
 	if !work.TruncateBelow.IsZero() {
 		if err := a.forgetBelow(ctx, s, work.TruncateBelow); err != nil {
 			return err
@@ -177,6 +180,9 @@ func (a *applier) settle(ctx context.Context, s *shape, work *sequenced.Work) er
 			return err
 		}
 		if horizon != nil {
+			if err := a.keepRecordsWhere(ctx, s, fmt.Sprintf("tombstone AND time < %d", work.ForgetBefore)); err != nil {
+				return err
+			}
 			n, err := a.conn.run(ctx, "DELETE"+old)
 			if err != nil {
 				return err
@@ -190,7 +196,7 @@ func (a *applier) settle(ctx context.Context, s *shape, work *sequenced.Work) er
 	if !work.HeadChanged && horizon == nil {
 		return nil
 	}
-	head, err := a.w.readHead(ctx, a.conn, s.target.Name)
+	head, err := a.w.readHead(ctx, a.conn, a.w.cfg.Pipeline, s.target.Name)
 	if err != nil {
 		return err
 	}
@@ -213,17 +219,29 @@ func (a *applier) count(ctx context.Context, n change.Name, more sequenced.Count
 	if more == (sequenced.Counts{}) {
 		return nil
 	}
-	sum, err := a.w.readCounts(ctx, a.conn, n)
+	sum, err := a.w.readCounts(ctx, a.conn, a.w.cfg.Pipeline, n)
 	if err != nil {
 		return err
 	}
 	sum.Add(more)
-	if err := a.w.forgetCounts(ctx, a.conn, n); err != nil {
+	return a.w.replaceCounts(ctx, a.conn, n, sum)
+}
+
+func (w *Writer) replaceCounts(ctx context.Context, c *conn, n change.Name, sum sequenced.Counts) error {
+	if err := w.forgetCounts(ctx, c, n); err != nil || sum == (sequenced.Counts{}) {
 		return err
 	}
-	_, err = a.conn.run(ctx, "INSERT INTO "+a.w.bookTable("counts")+" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", a.w.cfg.Pipeline, schemaOf(n), n.Table,
-		int64(sum.Duplicates), int64(sum.Late), int64(sum.Ties), int64(sum.Truncated), int64(sum.Beyond), int64(sum.Unknown), int64(sum.Forgotten))
+	args := []any{w.cfg.Pipeline, schemaOf(n), n.Table}
+	for _, of := range countsOf(&sum) {
+		args = append(args, int64(*of))
+	}
+	_, err := c.run(ctx, "INSERT INTO "+w.bookTable("counts")+" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)", args...)
 	return err
+}
+
+// countsOf are counts in the order of their columns.
+func countsOf(c *sequenced.Counts) []*int {
+	return []*int{&c.Duplicates, &c.Late, &c.Ties, &c.Truncated, &c.Beyond, &c.Unknown, &c.Forgotten}
 }
 
 func (w *Writer) forgetCounts(ctx context.Context, c *conn, n change.Name) error {
@@ -231,14 +249,14 @@ func (w *Writer) forgetCounts(ctx context.Context, c *conn, n change.Name) error
 	return err
 }
 
-func (w *Writer) readCounts(ctx context.Context, c *conn, n change.Name) (sum sequenced.Counts, err error) {
-	r, err := c.query(ctx, "SELECT duplicates, late, ties, truncated, beyond, unknown, forgotten FROM "+w.bookTable("counts")+ofTarget, w.cfg.Pipeline, schemaOf(n), n.Table)
+func (w *Writer) readCounts(ctx context.Context, c *conn, pipeline string, n change.Name) (sum sequenced.Counts, err error) {
+	r, err := c.query(ctx, "SELECT duplicates, late, ties, truncated, beyond, unknown, forgotten FROM "+w.bookTable("counts")+ofTarget, pipeline, schemaOf(n), n.Table)
 	if err != nil {
 		return sum, err
 	}
 	defer r.close()
 	for r.next() {
-		for i, to := range []*int{&sum.Duplicates, &sum.Late, &sum.Ties, &sum.Truncated, &sum.Beyond, &sum.Unknown, &sum.Forgotten} {
+		for i, to := range countsOf(&sum) {
 			*to = int(r.cols[i].int64(0))
 		}
 	}
@@ -248,7 +266,7 @@ func (w *Writer) readCounts(ctx context.Context, c *conn, n change.Name) (sum se
 // Counted reads what was counted of a target's events.
 func (w *Writer) Counted(ctx context.Context, t *scd.Target) (sum sequenced.Counts, err error) {
 	err = w.readBook(ctx, "counts", func(c *conn) error {
-		sum, err = w.readCounts(ctx, c, t.Name)
+		sum, err = w.readCounts(ctx, c, w.cfg.Pipeline, t.Name)
 		return err
 	})
 	return sum, w.explain("read what was counted of "+t.Name.String(), err)

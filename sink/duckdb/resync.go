@@ -73,7 +73,7 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 	defer c.close()
 	h := history{shape: s, nulls: true}
 	stage := w.bookTable(w.stageFor(s))
-	err = inTransaction(ctx, c, func() error {
+	err = w.anew(ctx, c, t.Name, "it was made equal to a new copy", func() error {
 		if err := w.stillOurs(ctx, c); err != nil {
 			return err
 		}
@@ -100,6 +100,14 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 		if g := r.Gap; r.Records(done) {
 			if _, err := c.run(ctx, "INSERT INTO "+w.bookTable("gaps")+" VALUES ($1, $2, $3, $4, $5, $6, now())",
 				w.cfg.Pipeline, g.Target.Schema, g.Target.Table, g.From.String(), g.To.String(), g.Reason); err != nil {
+				return err
+			}
+		}
+		if j := r.Judged; j != nil {
+			if err := w.afresh(ctx, c, t.Name, j.Flow); err != nil {
+				return err
+			}
+			if err := w.setAside(ctx, c, j.Aside, j.Met); err != nil {
 				return err
 			}
 		}

@@ -27,7 +27,10 @@ func (w *Writer) Seed(ctx context.Context, t *scd.Target, head sequenced.Head, r
 		if _, err := c.run(ctx, "DELETE FROM "+w.bookTable("heads")+ofTarget, w.cfg.Pipeline, schemaOf(t.Name), t.Name.Table); err != nil {
 			return err
 		}
-		return w.insertMemory(ctx, c, t.Name, head)
+		if err := w.insertMemory(ctx, c, t.Name, head); err != nil {
+			return err
+		}
+		return w.barrier(ctx, c, t.Name, "what is remembered of it was made from its rows")
 	})
 	w.touched(t.Name)
 	w.mu.Lock()

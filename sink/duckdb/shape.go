@@ -27,6 +27,8 @@ type shape struct {
 	keys   []int
 	memory string // quoted like name: what is remembered of a sequenced target
 	exact  bool   // the table has these columns, in this order, and no others
+
+	defaults []string // of cols, as the table has them; empty: none
 }
 
 // quote makes an identifier.
@@ -52,7 +54,7 @@ type present struct {
 	typ      columnType
 	spelling string
 	nullable bool
-	filled   bool // has a default
+	fallback string // its default; empty: none
 }
 
 // relation is a table (or view) that the file has.
@@ -125,6 +127,7 @@ func (w *Writer) shape(ctx context.Context, t *scd.Target) (*shape, error) {
 				"column %s of target %s has type %s, which cannot hold every %s", quote(c.Name), t.Name, there.spelling, c.Type.Name)
 		}
 		s.cols = append(s.cols, column{name: c.Name, source: c.Type, typ: there.typ})
+		s.defaults = append(s.defaults, there.fallback)
 	}
 	names := make([]string, 0, len(s.cols)+2)
 	for _, c := range s.loadColumns() {

@@ -180,8 +180,7 @@ func (w *Writer) copySettled(ctx context.Context, to string) (held time.Duration
 	}
 	defer c.close()
 	defer func() {
-		_, e := c.exec(context.Background(), "SET checkpoint_threshold = "+literal(w.cfg.CheckpointThreshold))
-		err = errors.Join(err, w.explain("allow checkpoints again", e))
+		err = errors.Join(err, w.explain("allow checkpoints again", w.setThreshold(context.Background(), c)))
 	}()
 	if held, err = w.settle(ctx, c); err != nil {
 		return held, err

@@ -17,6 +17,9 @@ func (w *Writer) addViolations(ctx context.Context, c *conn, met []sink.Violatio
 	for i := range met {
 		v := &met[i]
 		args := []any{w.cfg.Pipeline, v.Target.Schema, v.Target.Table, v.Flow, v.Expectation, v.Met}
+		if err := w.keepViolation(ctx, c, args); err != nil {
+			return err
+		}
 		before, err := c.number(ctx, "SELECT coalesce(sum(events), 0)::BIGINT FROM "+table+of, args...)
 		if err != nil {
 			return err
@@ -57,11 +60,12 @@ func (w *Writer) SetAside(ctx context.Context, events []sink.Aside, met []sink.V
 
 // Afresh implements sink.Memory.
 func (w *Writer) Afresh(ctx context.Context, target change.Name, flow string) error {
-	return w.amend(ctx, "begin a flow's quarantine afresh", func(c *conn) error {
-		if _, err := w.resolveWhere(ctx, c, "target_schema = $2 AND target_table = $3 AND flow = $4", target.Schema, target.Table, flow); err != nil {
-			return err
-		}
-		_, err := c.run(ctx, "DELETE FROM "+w.bookTable("violations")+ofTarget+" AND flow = $4", w.cfg.Pipeline, target.Schema, target.Table, flow)
+	return w.amend(ctx, "begin a flow's quarantine afresh", func(c *conn) error { return w.afresh(ctx, c, target, flow) })
+}
+
+func (w *Writer) afresh(ctx context.Context, c *conn, target change.Name, flow string) error {
+	if _, err := w.resolveWhere(ctx, c, "target_schema = $2 AND target_table = $3 AND flow = $4", target.Schema, target.Table, flow); err != nil {
 		return err
-	})
+	}
+	return w.forget(ctx, c, "violations", "target_schema = $2 AND target_table = $3 AND flow = $4", target.Schema, target.Table, flow)
 }

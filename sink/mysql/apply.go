@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 
 	"tailrace/checkpoint"
 	"tailrace/internal/change"
@@ -21,6 +22,8 @@ type applier struct {
 
 	fed      []*shape // targets with a change feed that the open source transaction has changed
 	notes    int      // tables of notes made so far
+	seeds    [2]maphash.Seed
+	known    int      // keys that are known to be kept, of all shapes
 	recorded []*shape // type 2 targets with a record of what the open source transaction has changed
 }
 
@@ -116,6 +119,11 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 			return &targetError{&shape{target: b.Targets[i].Target}, err}
 		}
 	}
+	for i, sh := range shapes {
+		if err := a.keeps(ctx, sh); err != nil {
+			return &targetError{shapes[i], err}
+		}
+	}
 	if !a.open {
 		if err := a.do(ctx, "START TRANSACTION", "begin"); err != nil {
 			return err
@@ -154,18 +162,35 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 
 // target carries out one target's part of a batch.
 func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, pieces bool) error {
-	if sh.feed != nil {
-		if err := a.note(ctx, sh, t); err != nil {
+	if sh.feed != nil || sh.held != nil {
+		touched, err := sink.TouchedBy(t)
+		if err == nil && sh.held != nil {
+			err = a.keep(ctx, sh, &touched)
+		}
+		if err == nil && sh.feed != nil {
+			err = a.note(ctx, sh, &touched)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	if t.Hidden != nil {
+		if sh.heldRecords != nil {
+			if err := a.keepRecords(ctx, sh, t.Hidden); err != nil {
+				return err
+			}
+		}
 		if err := a.work(ctx, sh, t.Hidden); err != nil {
 			return err
 		}
 	}
 	for i := range t.Rounds {
 		r := &t.Rounds[i]
+		if sh.held != nil && sh.target.AppendOnly {
+			if err := a.keepAppended(ctx, sh, r); err != nil {
+				return err
+			}
+		}
 		if sh.feed != nil && sh.target.AppendOnly {
 			if err := a.noteAppended(ctx, sh, r); err != nil {
 				return err

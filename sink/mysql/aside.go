@@ -23,6 +23,7 @@ const (
 	forgetFilesSQL   = `DELETE FROM _tailrace.files WHERE pipeline = ?`
 	forgetAsideSQL   = `DELETE FROM _tailrace.quarantine WHERE pipeline = ?`
 	unresolvedSQL    = `SELECT flow, COUNT(*) FROM _tailrace.quarantine WHERE pipeline = ? AND resolved IS NULL GROUP BY flow`
+	resolveAllSQL    = `UPDATE _tailrace.quarantine SET resolved = UTC_TIMESTAMP(6) WHERE pipeline = ? AND resolved IS NULL`
 	resolveTargetSQL = `UPDATE _tailrace.quarantine SET resolved = UTC_TIMESTAMP(6) WHERE pipeline = ? AND target_schema = ? AND target_table = ? AND resolved IS NULL`
 	resolveFlowSQL   = resolveTargetSQL + ` AND flow = ?`
 	resolveHead      = `UPDATE _tailrace.quarantine SET resolved = UTC_TIMESTAMP(6) WHERE resolved IS NULL AND pipeline = ? AND id IN (`
@@ -40,6 +41,9 @@ const (
 // asides writes what a batch holds beside its targets: files and events set aside.
 func (a *applier) asides(ctx context.Context, b *sink.Batch) error {
 	pipeline := a.w.cfg.Pipeline
+	if err := a.keepFiles(ctx, b.Files); err != nil {
+		return err
+	}
 	l := a.list(filesHead, filesTail, nil, "record the files that were taken")
 	for i := range b.Files {
 		f := &b.Files[i]
@@ -97,14 +101,17 @@ func (w *Writer) setAside(ctx context.Context, s *session, events []sink.Aside, 
 // resolve marks events as resolved and returns how many of them were not.
 func (a *applier) resolve(ctx context.Context, s *session, ids []int64) (total int64, err error) {
 	for part := range slices.Chunk(ids, 1000) {
-		sql := []byte(bind(resolveHead, a.w.cfg.Pipeline))
+		var list []byte
 		for i, id := range part {
 			if i > 0 {
-				sql = append(sql, ',')
+				list = append(list, ',')
 			}
-			sql = strconv.AppendInt(sql, id, 10)
+			list = strconv.AppendInt(list, id, 10)
 		}
-		n, err := s.exec(ctx, text(append(sql, ')')))
+		if err := a.w.keepAsides(ctx, s, " AND id IN ("+string(list)+")"); err != nil {
+			return total, err
+		}
+		n, err := s.exec(ctx, bind(resolveHead, a.w.cfg.Pipeline)+string(list)+")")
 		if err != nil {
 			return total, err
 		}
@@ -114,9 +121,18 @@ func (a *applier) resolve(ctx context.Context, s *session, ids []int64) (total i
 }
 
 // Files reads the files that were taken.
-func (w *Writer) Files(ctx context.Context) (files []change.File, err error) {
+func (w *Writer) Files(ctx context.Context) ([]change.File, error) {
+	return w.filesOf(ctx, bind(filesSQL, w.cfg.Pipeline))
+}
+
+// TakenSince implements sink.Rewinds.
+func (w *Writer) TakenSince(ctx context.Context, to int64) ([]change.File, error) {
+	return w.filesOf(ctx, bind(filesSQL+" AND EXISTS (SELECT 1 FROM _tailrace.undo_files AS u WHERE u.pipeline = files.pipeline AND u.relation_schema = files.relation_schema AND u.relation_table = files.relation_table AND u.path_hash = files.path_hash AND u.number >= ?)", w.cfg.Pipeline, to))
+}
+
+func (w *Writer) filesOf(ctx context.Context, sql string) (files []change.File, err error) {
 	err = w.onSide(ctx, "read which files were taken", func(s *session) error {
-		rows, err := s.query(ctx, bind(filesSQL, w.cfg.Pipeline))
+		rows, err := s.query(ctx, sql)
 		if missingBook(err) {
 			return nil
 		}
@@ -187,7 +203,17 @@ func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
 // StartOver implements sink.Memory.
 func (w *Writer) StartOver(ctx context.Context) error {
 	return w.amend(ctx, "forget the files taken and the quarantine", func(s *session) error {
-		for _, sql := range []string{forgetFilesSQL, forgetAsideSQL, forgetViolationsSQL} {
+		aside := forgetAsideSQL
+		if w.keepsUnder().newest > 0 { // a rewind finds them
+			aside = resolveAllSQL
+			if err := w.keepFilesWhere(ctx, s, ""); err != nil {
+				return err
+			}
+			if err := w.keepAsides(ctx, s, ""); err != nil {
+				return err
+			}
+		}
+		for _, sql := range []string{forgetFilesSQL, aside, forgetViolationsSQL} {
 			if _, err := s.exec(ctx, bind(sql, w.cfg.Pipeline)); err != nil {
 				return err
 			}
@@ -204,11 +230,15 @@ func (w *Writer) Violations(ctx context.Context) (list []sink.Violation, err err
 			return nil
 		}
 		for _, r := range rows {
-			list = append(list, sink.Violation{Target: change.Name{Schema: str(r[0]), Table: str(r[1])}, Flow: str(r[2]), Expectation: str(r[3]), Met: str(r[4]), Events: num(r[5])})
+			list = append(list, violationOf(r))
 		}
 		return err
 	})
 	return list, err
+}
+
+func violationOf(r []*string) sink.Violation {
+	return sink.Violation{Target: change.Name{Schema: str(r[0]), Table: str(r[1])}, Flow: str(r[2]), Expectation: str(r[3]), Met: str(r[4]), Events: num(r[5])}
 }
 
 // SetAside implements sink.Memory.
@@ -218,20 +248,28 @@ func (w *Writer) SetAside(ctx context.Context, events []sink.Aside, met []sink.V
 
 // Afresh implements sink.Memory.
 func (w *Writer) Afresh(ctx context.Context, target change.Name, flow string) error {
-	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error {
-		for _, sql := range []string{resolveFlowSQL, forgetFlowsSQL} {
-			if _, err := s.exec(ctx, bind(sql, w.cfg.Pipeline, target.Schema, target.Table, flow)); err != nil {
-				return err
-			}
+	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error { return w.afresh(ctx, s, target, flow) })
+}
+
+func (w *Writer) afresh(ctx context.Context, s *session, target change.Name, flow string) error {
+	if err := w.keepAsides(ctx, s, bind(" AND target_schema = ? AND target_table = ? AND flow = ?", target.Schema, target.Table, flow)); err != nil {
+		return err
+	}
+	for _, sql := range []string{resolveFlowSQL, forgetFlowsSQL} {
+		if _, err := s.exec(ctx, bind(sql, w.cfg.Pipeline, target.Schema, target.Table, flow)); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Forget implements sink.Memory.
 func (w *Writer) Forget(ctx context.Context, relations []change.Name) error {
 	return w.amend(ctx, "forget the files of relations", func(s *session) error {
 		for _, r := range relations {
+			if err := w.keepFilesWhere(ctx, s, bind(" AND relation_schema = ? AND relation_table = ?", r.Schema, r.Table)); err != nil {
+				return err
+			}
 			if _, err := s.exec(ctx, bind(forgetFilesSQL+" AND relation_schema = ? AND relation_table = ?", w.cfg.Pipeline, r.Schema, r.Table)); err != nil {
 				return err
 			}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"tailrace/checkpoint"
 	"tailrace/internal/change"
@@ -134,15 +135,78 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
+// BenchmarkPoints updates every row of two tables in turns, so that what else the machine
+// does meets both: one of a pipeline without a point, one with (at first each row is kept,
+// then each is kept already). Then it rewinds. kept and again are to reach two thirds of
+// plain; rewind is to reach plain.
+//
+//	go test ./sink/mysql -run '^$' -bench Points -benchtime 1x
+func BenchmarkPoints(b *testing.B) {
+	const rows = 300_000
+	for range b.N {
+		h := newHarness(b, dbtest.MariaDB(b, dbtest.Setting("innodb-buffer-pool-size", "512M")))
+		var writers [2]*Writer
+		var targets [2]*scd.Target
+		for i, name := range []string{"plain", "pointed"} {
+			writers[i], targets[i] = benchTargetOn(b, h, fmt.Sprintf("%s%d", name, os.Getpid()), name, scd.Type1, false)
+		}
+		version := 0
+		update := func() (rates [2]float64) {
+			version++
+			var took [2]time.Duration
+			for i := range rows / benchBatch {
+				var r scd.Round
+				for n := range benchBatch {
+					r.Upserts = append(r.Upserts, benchRow(i+n*rows/benchBatch, version))
+				}
+				for k, w := range writers {
+					began := time.Now()
+					if err := w.Apply(b.Context(), &sink.Batch{Targets: []sink.TargetRounds{{Target: targets[k], Rounds: []scd.Round{r}}}, Position: change.LSN(uint64(16 * (version*rows + i))), First: true}); err != nil {
+						b.Fatal(err)
+					}
+					took[k] += time.Since(began)
+				}
+			}
+			for k := range took {
+				rates[k] = rows / took[k].Seconds()
+			}
+			return rates
+		}
+		update() // the tables are filled
+		if err := writers[1].Save(b.Context(), checkpoint.Mark{Phase: checkpoint.Live}); err != nil {
+			b.Fatal(err)
+		}
+		p, err := writers[1].Point(b.Context(), "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, name := range []string{"kept", "again"} {
+			rates := update()
+			b.ReportMetric(rates[0], name+"-plain-rows/s")
+			b.ReportMetric(rates[1], name+"-rows/s")
+			b.ReportMetric(rates[1]/rates[0], name+"/plain")
+		}
+		began := time.Now()
+		if err := writers[1].Rewind(b.Context(), sink.Rewind{To: p.Number, Targets: targets[1:], Mark: p.Mark}); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(rows/time.Since(began).Seconds(), "rewind-rows/s")
+	}
+}
+
 func benchTarget(b *testing.B, kind scd.Kind, isSequenced bool) (*Writer, *scd.Target) {
 	h := newHarness(b, dbtest.MariaDB(b, dbtest.Setting("innodb-buffer-pool-size", "512M")))
-	w := h.open(b, fmt.Sprintf("bench%d", os.Getpid()))
+	return benchTargetOn(b, h, fmt.Sprintf("bench%d", os.Getpid()), "wide", kind, isSequenced)
+}
+
+func benchTargetOn(b *testing.B, h *harness, pipeline, table string, kind scd.Kind, isSequenced bool) (*Writer, *scd.Target) {
+	w := h.open(b, pipeline)
 	b.Cleanup(func() { w.Close(b.Context()) })
 	me, err := sink.ThisProcess()
 	if err == nil {
 		err = w.Own(b.Context(), me, 0)
 	}
-	t := &scd.Target{Name: change.Name{Schema: h.schema, Table: "wide"}, Kind: kind, Sequenced: isSequenced}
+	t := &scd.Target{Name: change.Name{Schema: h.schema, Table: table}, Kind: kind, Sequenced: isSequenced}
 	for i, c := range benchTypes {
 		t.Columns = append(t.Columns, scd.Column{Name: fmt.Sprintf("c%d", i), Type: c.typ, Key: i == 0, Tracked: i > 0})
 	}

@@ -23,7 +23,9 @@ import (
 // newest runs of pipelines with a trigger, pauses the
 // pipelines that are held, gaps what histories have crossed in one step, requests what
 // the owners are asked (epoch: of the owner that took it; fault: the kind of a failed
-// one's error).
+// one's error). points are the rewind points (state: gone, or dropped, which keeps the
+// number of the last one), undo lists the tables of what is kept for them, undo_files and
+// undo_asides hold, of files and of events set aside, what was there before.
 //
 // Names of pipelines and flows are users', at most 128 and 255 letters; those of the
 // servers' databases and tables have at most 64.
@@ -172,6 +174,45 @@ var bookSQL = []struct{ table, columns string }{
   fault bigint NOT NULL DEFAULT 0,
   finished datetime(6),
   KEY (pipeline, state)`},
+	{"points", `
+  pipeline varchar(128) NOT NULL,
+  number bigint NOT NULL,
+  state varchar(16) NOT NULL,
+  label longtext NOT NULL,
+  made datetime(6) NOT NULL,
+  mark longtext NOT NULL,
+  memory longtext NOT NULL,
+  aside bigint NOT NULL,
+  PRIMARY KEY (pipeline, number)`},
+	{"undo", `
+  id bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  pipeline varchar(128) NOT NULL,
+  target_schema varchar(64) NOT NULL,
+  target_table varchar(64) NOT NULL,
+  number bigint NOT NULL,
+  holds varchar(16) NOT NULL,
+  layout longtext NOT NULL,
+  reason longtext NOT NULL,
+  dropped tinyint(1) NOT NULL DEFAULT 0,
+  KEY (pipeline, number)`},
+	{"undo_files", `
+  pipeline varchar(128) NOT NULL,
+  relation_schema varchar(64) NOT NULL,
+  relation_table varchar(255) NOT NULL,
+  path_hash binary(32) NOT NULL,
+  number bigint NOT NULL,
+  was tinyint(1) NOT NULL,
+  path longtext,
+  size bigint,
+  modified bigint,
+  checksum varchar(255),
+  ` + "`rows`" + ` bigint,
+  PRIMARY KEY (pipeline, relation_schema, relation_table, path_hash, number)`},
+	{"undo_asides", `
+  pipeline varchar(128) NOT NULL,
+  id bigint NOT NULL,
+  number bigint NOT NULL,
+  PRIMARY KEY (pipeline, id, number)`},
 }
 
 const (
@@ -246,12 +287,24 @@ func ensureBook(ctx context.Context, s *session) error {
 		statements = append(statements, fmt.Sprintf("CREATE TABLE IF NOT EXISTS _tailrace.%s (%s\n) ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE %s", b.table, b.columns, s.server.collation))
 	}
 	for _, sql := range statements {
-		if _, err := s.exec(ctx, sql); err != nil {
+		var err error
+		for range bookTries {
+			if _, err = s.exec(ctx, sql); numberOf(err) != erDeadlock {
+				break
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// bookTries is how often a statement that makes bookkeeping is tried. Where several
+// pipelines make it at one moment, MySQL lets some of them lose as in a deadlock of its
+// catalogue. Of those that meet one always goes on, so that a statement loses at most once
+// to each other pipeline; more than some ten hardly ever start together.
+const bookTries = 20
 
 // bookTablesThere are those tables of the bookkeeping that have been made: by an earlier
 // version not all.
@@ -490,6 +543,14 @@ func (w *Writer) teardown(ctx context.Context, s *session) error {
 			if _, err := s.exec(ctx, "DROP TABLE IF EXISTS "+recordsTable(str(r[0]))); err != nil {
 				return err
 			}
+		}
+	}
+	if slices.Contains(there, "undo") {
+		if _, err := s.exec(ctx, bind("UPDATE _tailrace.undo SET dropped = 1 WHERE pipeline = ?", w.cfg.Pipeline)); err != nil {
+			return err
+		}
+		if err := w.dropHeld(ctx, s); err != nil {
+			return err
 		}
 	}
 	if slices.Contains(there, "feeds") {

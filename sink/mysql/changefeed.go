@@ -265,7 +265,7 @@ func (sh *shape) newSQL(kind, notes string, at change.Position) string {
 }
 
 // note notes what a batch's part may change, before it does.
-func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds) error {
+func (a *applier) note(ctx context.Context, sh *shape, touched *sink.Touched) error {
 	const doing = "note the changes of"
 	f := sh.feed
 	if f.notes == "" {
@@ -278,10 +278,6 @@ func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds) err
 	if !f.open {
 		f.open = true
 		a.fed = append(a.fed, sh)
-	}
-	touched, err := sink.TouchedBy(t)
-	if err != nil {
-		return err
 	}
 	if touched.Whole && !sh.target.AppendOnly {
 		if _, err := a.on(ctx, sh, sh.noteAllSQL(f.notes), doing); err != nil {
@@ -348,13 +344,13 @@ func (a *applier) feedChanges(ctx context.Context, b *sink.Batch) error {
 			return err
 		}
 		if keep := sh.target.FeedKeep; f.trim.Due(keep) {
-			rows, err := a.s.query(ctx, fmt.Sprintf("SELECT MIN(%s) FROM %s", quote(sink.FeedID), f.table))
+			rows, err := a.s.query(ctx, oldestSQL(f.table))
 			if err != nil {
 				return &jobError{trimming, sh, err}
 			}
 			removed := int64(0)
 			if rows[0][0] != nil {
-				removed, err = a.on(ctx, sh, fmt.Sprintf("DELETE FROM %s WHERE %s < %d AND %s < UTC_TIMESTAMP(6) - INTERVAL %d MICROSECOND", f.table, quote(sink.FeedID), num(rows[0][0])+sink.FeedSpan(written), quote(sink.FeedCommitTime), keep.Microseconds()), trimming)
+				removed, err = a.on(ctx, sh, trimSQL(f.table, num(rows[0][0]), sink.FeedSpan(written), keep), trimming)
 				if err != nil {
 					return err
 				}
@@ -365,6 +361,66 @@ func (a *applier) feedChanges(ctx context.Context, b *sink.Batch) error {
 	}
 	a.fed = a.fed[:0]
 	return nil
+}
+
+// trimSQL removes what is too old among the oldest changes of a feed, whose first number
+// is given.
+func trimSQL(feed string, first, span int64, keep time.Duration) string {
+	return fmt.Sprintf("DELETE FROM %s WHERE %s < %d AND %s < UTC_TIMESTAMP(6) - INTERVAL %d MICROSECOND", feed, quote(sink.FeedID), first+span, quote(sink.FeedCommitTime), keep.Microseconds())
+}
+
+func oldestSQL(feed string) string {
+	return fmt.Sprintf("SELECT MIN(%s) FROM %s", quote(sink.FeedID), feed)
+}
+
+// Feeds implements sink.Feeds.
+func (w *Writer) Feeds(ctx context.Context) (list []sink.FeedSize, err error) {
+	err = w.onSide(ctx, "measure the change feeds", func(s *session) error {
+		rows, err := s.query(ctx, bind("SELECT f.target_schema, f.target_table, f.feed, t.DATA_LENGTH + t.INDEX_LENGTH, t.TABLE_ROWS FROM _tailrace.feeds AS f JOIN information_schema.TABLES AS t ON t.TABLE_SCHEMA = '_tailrace' AND t.TABLE_NAME = f.feed WHERE f.pipeline = ? ORDER BY 1, 2", w.cfg.Pipeline))
+		if missingBook(err) {
+			return nil
+		}
+		for i := 0; err == nil && i < len(rows); i++ {
+			r := rows[i]
+			f := sink.FeedSize{Target: change.Name{Schema: str(r[0]), Table: str(r[1])}, Table: str(r[2]), Bytes: num(r[3]), Rows: num(r[4])}
+			table := "_tailrace." + quote(f.Table)
+			count := "NULL"
+			if f.Estimated = f.Bytes > countedBytes; !f.Estimated {
+				count = "(SELECT COUNT(*) FROM " + table + ")"
+			}
+			var more [][]*string
+			if more, err = s.query(ctx, fmt.Sprintf("SELECT (SELECT %s FROM %s ORDER BY %s LIMIT 1), %s", quote(sink.FeedCommitTime), table, quote(sink.FeedID), count)); err != nil {
+				return err
+			}
+			if f.Oldest, err = instantOf(more[0][0]); err != nil {
+				return err
+			}
+			if !f.Estimated {
+				f.Rows = num(more[0][1])
+			}
+			list = append(list, f)
+		}
+		return err
+	})
+	return list, err
+}
+
+// TrimFeed implements sink.Feeds.
+func (w *Writer) TrimFeed(ctx context.Context, t *scd.Target) (removed int64, err error) {
+	feed := change.Name{Schema: "_tailrace", Table: w.feedName(t)}
+	err = w.amend(ctx, "remove old changes from the change feed of "+w.qualified(t.Name).String(), func(s *session) error {
+		r, err := w.readRelation(ctx, s, feed)
+		if err != nil || r == nil {
+			return err
+		}
+		rows, err := s.query(ctx, oldestSQL(qualifiedName(feed)))
+		if err != nil || rows[0][0] == nil {
+			return err
+		}
+		removed, err = s.exec(ctx, trimSQL(qualifiedName(feed), num(rows[0][0]), sink.FeedStep, t.FeedKeep))
+		return err
+	})
+	return removed, err
 }
 
 // fedBy writes what fn does to a target, in the transaction that is open on s, into its

@@ -20,6 +20,14 @@ func TestContract(t *testing.T) {
 	}
 }
 
+func TestContractOfPoints(t *testing.T) {
+	for _, server := range dbtest.MySQLs(t) {
+		t.Run(server.Binaries.Full, func(t *testing.T) {
+			sinktest.RunPoints(t, func(t testing.TB) sinktest.PointHarness { return newHarness(t, server) })
+		})
+	}
+}
+
 // harness is a database of its own on the test server. The bookkeeping belongs to the
 // server: it is dropped before each test.
 type harness struct {
@@ -43,8 +51,10 @@ func (h *harness) open(t testing.TB, pipeline string) *Writer {
 
 // Open closes what it opens at the test's end: a lock belongs to the server, and would
 // keep the next test's owner waiting.
-func (h *harness) Open(t testing.TB) sink.Writer {
-	w := h.open(t, "shop")
+func (h *harness) Open(t testing.TB) sink.Writer { return h.OpenAs(t, "shop") }
+
+func (h *harness) OpenAs(t testing.TB, pipeline string) sink.Writer {
+	w := h.open(t, pipeline)
 	t.Cleanup(func() {
 		if err := w.Close(context.Background()); err != nil {
 			t.Errorf("Close: %v", err)

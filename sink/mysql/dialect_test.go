@@ -135,6 +135,7 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 				}
 			}
 		}
+		goldenUndo(sh, say)
 		say("stage of a resync", sh.createStageSQL("_tailrace.stage", sh.session))
 		for _, i := range invariants(sh.name, sh.target) {
 			say("invariant: "+i.what, i.sql)
@@ -155,6 +156,50 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 		}
 		if string(want) != b.String() {
 			t.Errorf("%s differs; run with -update and read the difference", path)
+		}
+	}
+}
+
+// goldenUndo shows what keeps and restores: from one table, and what an earlier one has not
+// restored. The second was made before the last column.
+func goldenUndo(sh *shape, say func(what string, parts ...string)) {
+	fed := *sh
+	fed.feed = &feed{table: "_tailrace.changes"}
+	k := &held{id: 7, target: sh.target.Name, holds: sh.holds(), layout: sh.heldLayout()}
+	say("keep", k.createSQL("TABLE IF NOT EXISTS"))
+	say("keep all", sh.keepAllSQL(k))
+	switch k.holds {
+	case heldRows:
+		say("kept fields", sh.keptFields(k))
+		for _, sql := range []string{sh.addNetSQL(k), sh.alike(), sh.back([]*held{k, k}), sh.createSurplusSQL(), fed.intoFeedFrom("insert", change.LSN(1), "x")} {
+			say("count", sql)
+		}
+		return
+	case heldNewest:
+		head, tail := sh.keepNewestSQL(k)
+		say("keep newest", head, tail)
+	default:
+		head, tail := sh.keepSQL(k)
+		say("keep rows", head, tail)
+		head, tail = sh.keepNoneSQL(k)
+		say("keep none", head, tail)
+	}
+	later := &held{id: 8, target: sh.target.Name, holds: k.holds, layout: k.layout}
+	later.layout.Columns = later.layout.Columns[:max(0, len(later.layout.Columns)-1)]
+	say("remove", sh.removeSQL(k, "", nil, false))
+	say("remove whole", sh.removeSQL(k, "", nil, true))
+	say("restore", sh.restoreSQL(k, "", nil))
+	say("done", k.createDoneSQL(doneTable))
+	say("add done", k.addDoneSQL(doneTable, k))
+	say("remove the rest", sh.removeSQL(later, doneTable, k, false))
+	say("restore the rest", sh.restoreSQL(later, doneTable, k))
+	say("note", fed.noteKeptSQL(k, rewindNotes))
+	if sh.target.Sequenced {
+		r := &held{id: 9, target: sh.target.Name, holds: heldRecords}
+		head, tail := sh.keepRecordsSQL(r)
+		for _, sql := range []string{r.createSQL("TABLE IF NOT EXISTS"), head + "/* list */" + tail, sh.keepRecordsWhereSQL(r, "time < 1"), r.createDoneSQL(doneTable), r.addDoneSQL(doneTable, r),
+			sh.removeRecordsSQL(r, doneTable, r), sh.restoreRecordsSQL(r, doneTable, r)} {
+			say("records", sql)
 		}
 	}
 }

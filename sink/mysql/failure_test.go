@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -421,5 +422,27 @@ func TestConnectionStrings(t *testing.T) {
 	}
 	if got := Database("mysql://u:p@h/shop"); got != "shop" {
 		t.Errorf("the database is %q", got)
+	}
+}
+
+// Pipelines that start together on a new server all find the bookkeeping made.
+func TestPipelinesMakeTheBookkeepingTogether(t *testing.T) {
+	for _, server := range dbtest.MySQLs(t) {
+		h := newHarness(t, server)
+		var all sync.WaitGroup
+		for i := range 8 {
+			w := h.open(t, fmt.Sprintf("p%d", i))
+			defer w.Close(context.Background())
+			all.Go(func() {
+				me, err := sink.ThisProcess()
+				if err == nil {
+					err = w.Own(t.Context(), me, 0)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", server.Binaries.Full, err)
+				}
+			})
+		}
+		all.Wait()
 	}
 }

@@ -82,6 +82,9 @@ func (w *Writer) load(ctx context.Context, s *session, sh *shape, epoch int64, i
 		if err := w.fence(ctx, s, epoch); err != nil {
 			return err
 		}
+		if err := w.barrier(ctx, s, sh.target.Name, filledAnew); err != nil {
+			return err
+		}
 		if err := saveTable(ctx, s, w.cfg.Pipeline, done); err != nil {
 			return &jobError{"record the load of", sh, err}
 		}

@@ -60,6 +60,7 @@ type Writer struct {
 	durables durables
 	idle     []*session // of the copy
 	user     string     // see account
+	undo     undo
 
 	permits permits
 

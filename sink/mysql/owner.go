@@ -147,6 +147,11 @@ func (w *Writer) claim(ctx context.Context, s *session, me checkpoint.Owner) (li
 	if err != nil {
 		return "", err
 	}
+	points, err := s.query(ctx, bind(newestSQL, w.cfg.Pipeline))
+	if err != nil {
+		return "", err
+	}
+	w.setUndo(num(points[0][1]))
 	w.mu.Lock()
 	w.epoch, w.applied = m.Epoch, m.Position
 	w.durables.restart()

@@ -153,7 +153,10 @@ func (w *Writer) EndParts(ctx context.Context, t *scd.Target, done checkpoint.Ta
 func (w *Writer) endParts(ctx context.Context, s *session, epoch int64, target *scd.Target, name change.Name, done checkpoint.Table) error {
 	save := func(t checkpoint.Table, first func() error) error {
 		return within(ctx, s, func() error {
-			if err := w.fence(ctx, s, epoch); err != nil || t.Phase == checkpoint.None {
+			if err := w.fence(ctx, s, epoch); err != nil {
+				return err
+			}
+			if err := w.barrier(ctx, s, target.Name, filledAnew); err != nil || t.Phase == checkpoint.None {
 				return err
 			}
 			if err := first(); err != nil {

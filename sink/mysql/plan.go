@@ -63,6 +63,11 @@ func (w *Writer) create(ctx context.Context, s *session, epoch int64, t *scd.Tar
 	}
 	name := w.qualified(t.Name)
 	return w.heldFence(ctx, epoch, func() error {
+		if len(d.memory) > 0 && !t.Sequenced {
+			if err := w.barrier(ctx, s, t.Name, madeAnew); err != nil {
+				return err
+			}
+		}
 		if len(d.DDL) > 0 {
 			if _, err := s.exec(ctx, bind(madeSQL, w.cfg.Pipeline, name.Schema, name.Table)); err != nil {
 				return err

@@ -201,7 +201,10 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 			return err
 		}
 		// It locks the mark's row: at last, because batches may run beside this.
-		if err := w.fence(ctx, s, epoch); err != nil || r.Ahead {
+		if err := w.fence(ctx, s, epoch); err != nil {
+			return err
+		}
+		if err := w.barrier(ctx, s, t.Name, filledAnew); err != nil || r.Ahead {
 			return err
 		}
 		if err := saveTable(ctx, s, w.cfg.Pipeline, r.Done); err != nil {
@@ -209,6 +212,14 @@ func (w *Writer) Replace(ctx context.Context, t *scd.Target, r sink.Replacement)
 		}
 		if g := r.Gap; r.Records(done) {
 			if _, err := s.exec(ctx, bind("INSERT INTO _tailrace.gaps VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))", w.cfg.Pipeline, g.Target.Schema, g.Target.Table, g.From, g.To, g.Reason)); err != nil {
+				return err
+			}
+		}
+		if j := r.Judged; j != nil {
+			if err := w.afresh(ctx, s, t.Name, j.Flow); err != nil {
+				return err
+			}
+			if err := w.setAside(ctx, s, j.Aside, j.Met); err != nil {
 				return err
 			}
 		}

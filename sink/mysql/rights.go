@@ -24,6 +24,7 @@ var (
 		{"DELETE", "EXPLAIN DELETE FROM %s"},
 	}
 	createProbe    = probe{"CREATE", "CREATE TABLE %s (a int, a int)"}
+	dropProbe      = probe{"DROP", "DROP TABLE %s"}
 	temporaryProbe = probe{"CREATE TEMPORARY TABLES", "CREATE TEMPORARY TABLE %s (a int, a int)"}
 	// It fails before it waits for anybody's transaction.
 	alterProbe = probe{"ALTER", "ALTER TABLE %s DROP COLUMN `tailrace: there is no such column`"}
@@ -61,6 +62,7 @@ const (
 	bookRows bookPart = iota
 	bookTables
 	bookTemporary
+	bookPoints
 	bookParts
 )
 
@@ -143,6 +145,21 @@ func (w *Writer) permittedTables(ctx context.Context, s *session, p *planner, t 
 	if err == nil && t.Kind == scd.Type2 && !t.Sequenced {
 		_, err = w.permittedBook(ctx, s, p, bookTemporary, probed, func() ([]probe, error) { return []probe{temporaryProbe}, nil })
 	}
+	if err == nil {
+		var points bool
+		if points, err = w.hasPoints(ctx, s); points {
+			err = w.permittedPoints(ctx, s, p)
+		}
+	}
+	return err
+}
+
+// permittedPoints finds whether the user may make the tables of what is kept for rewind
+// points, fill them, and drop them.
+func (w *Writer) permittedPoints(ctx context.Context, s *session, p *planner) error {
+	_, err := w.permittedBook(ctx, s, p, bookPoints, probed, func() ([]probe, error) {
+		return append(rowProbes[:len(rowProbes):len(rowProbes)], createProbe, alterProbe, dropProbe, temporaryProbe), nil
+	})
 	return err
 }
 

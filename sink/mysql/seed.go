@@ -43,6 +43,9 @@ func (w *Writer) seed(ctx context.Context, s *session, t *scd.Target, head seque
 		}
 	}
 	return within(ctx, s, func() error {
+		if err := w.barrier(ctx, s, t.Name, seededAnew); err != nil {
+			return err
+		}
 		sh := &shape{target: t}
 		var part []sequenced.Record
 		put := func() error {
@@ -141,6 +144,9 @@ func (w *Writer) reset(ctx context.Context, s *session, epoch int64, t *scd.Targ
 	statements = append(statements, w.of(resetCountsSQL, t), w.of(resetHeadSQL, t), bind(resolveTargetSQL, w.cfg.Pipeline, t.Name.Schema, t.Name.Table), bind(forgetTargetsSQL, w.cfg.Pipeline, t.Name.Schema, t.Name.Table))
 	err = within(ctx, s, func() error {
 		if err := w.fence(ctx, s, epoch); err != nil {
+			return err
+		}
+		if err := w.barrier(ctx, s, t.Name, emptiedAnew); err != nil {
 			return err
 		}
 		for _, sql := range statements {

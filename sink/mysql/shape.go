@@ -26,6 +26,12 @@ type shape struct {
 	records string // quoted name of the table of what a sequenced target remembers
 	record  string // name of the record of an open source transaction; "" without one
 	session string // collation of constants
+
+	// Where what a batch touches is kept, as of undo; nil: nothing is.
+	undo        undo
+	held        *held
+	heldRecords *held
+	kept        map[keptKey]struct{} // what is known to be kept
 }
 
 // column is one of Target.Columns in the destination.

@@ -159,6 +159,11 @@ func (a *applier) workAfter(ctx context.Context, sh *shape, w *sequenced.Work) e
 	if rows[0][0] == nil {
 		return nil
 	}
+	if sh.heldRecords != nil {
+		if _, err := a.on(ctx, sh, sh.keepRecordsWhereSQL(sh.heldRecords, fmt.Sprintf("tombstone = 1 AND time < %d", w.ForgetBefore)), doing); err != nil {
+			return err
+		}
+	}
 	n, err := a.on(ctx, sh, "DELETE"+old, doing)
 	if err != nil {
 		return err

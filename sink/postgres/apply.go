@@ -38,13 +38,14 @@ const (
 
 // applier holds what Apply keeps between batches.
 type applier struct {
-	w      *Writer
-	s      *session
-	shapes map[change.Name]*shape
-	staged []*shape // those with a stage, the least recently used first
-	stages int      // made so far
-	open   bool     // a transaction waits for its next piece
-	broken bool
+	w       *Writer
+	s       *session
+	shapes  map[change.Name]*shape
+	staged  []*shape // those with a stage, the least recently used first
+	stages  int      // made so far
+	open    bool     // a transaction waits for its next piece
+	broken  bool
+	keeping bool // the batch keeps old rows for a rewind point
 
 	known    map[change.Name]*knowledge
 	shuffled bool     // the last lookups of a history were mostly of events that come late
@@ -151,7 +152,20 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 		}
 		shapes[i].restored = b.Targets[i].Restored
 	}
-	if b.First && !b.More && short(b, shapes) {
+	keeping, err := a.toKeep(ctx)
+	if err != nil {
+		return err
+	}
+	a.keeping = keeping.number != 0
+	for i := range b.Targets {
+		if !a.keeping {
+			break
+		}
+		if err := a.wantKept(ctx, shapes[i], &b.Targets[i], keeping); err != nil {
+			return err
+		}
+	}
+	if b.First && !b.More && short(b, shapes) && !(a.keeping && truncates(b)) {
 		err := a.short(ctx, epoch, b, shapes)
 		if errors.Is(err, errMarkMissed) { // an administrator has moved the row, or we are deposed
 			err = a.short(ctx, epoch, b, shapes)
@@ -205,8 +219,15 @@ func (a *applier) run(ctx context.Context, epoch int64, b *sink.Batch) error {
 
 // target carries out one target's part of a batch on the long road.
 func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, pieces bool) error {
-	if sh.feed != nil {
-		if err := a.note(ctx, sh, t); err != nil {
+	if sh.feed != nil || a.keeping {
+		touched, err := sink.TouchedBy(t)
+		if err == nil && a.keeping {
+			err = a.keep(ctx, sh, t, touched)
+		}
+		if err == nil && sh.feed != nil {
+			err = a.note(ctx, sh, t, touched)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -218,6 +239,11 @@ func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, p
 	for r := range t.Rounds {
 		if sh.feed != nil && sh.target.AppendOnly {
 			if err := a.noteAppended(ctx, sh, form(t.Binary), &t.Rounds[r]); err != nil {
+				return err
+			}
+		}
+		if a.keeping && sh.target.AppendOnly && !t.Rounds[r].Empty() {
+			if err := a.keepAppended(ctx, sh, form(t.Binary), &t.Rounds[r]); err != nil {
 				return err
 			}
 		}
@@ -339,6 +365,10 @@ func few(list []change.Row) bool { return len(list) <= fewRows && bytesOf(list) 
 func (a *applier) short(ctx context.Context, epoch int64, b *sink.Batch, shapes []*shape) error {
 	for i := range b.Targets {
 		t := &b.Targets[i]
+		if err := a.keepShort(ctx, shapes[i], t); err != nil {
+			a.reset()
+			return err
+		}
 		for r := range t.Rounds {
 			var err error
 			if shapes[i].target.Kind == scd.Type2 {
@@ -441,7 +471,9 @@ var textCode, binaryCode = []int16{0}, []int16{1}
 
 // push makes a statement wait for flush.
 func (a *applier) push(ctx context.Context, sql string, params [][]byte, f form, j job) error {
+	a.s.queueing = len(a.jobs) > 0
 	desc, err := a.s.prepare(ctx, sql)
+	a.s.queueing = false
 	if err != nil {
 		return &jobError{j, err}
 	}

@@ -26,6 +26,11 @@ func (a *applier) asides(ctx context.Context, b *sink.Batch) error {
 			texts(func(f *change.File) string { return f.Checksum }),
 			texts(func(f *change.File) string { return strconv.FormatInt(f.Rows, 10) }),
 		}
+		if a.keeping {
+			if err := a.push(ctx, keepFilesSQL, params[:4], asText, job{doing: "keep which files were taken", rows: -1}); err != nil {
+				return err
+			}
+		}
 		if err := a.push(ctx, saveFilesSQL, params, asText, job{doing: "record the files that were taken", rows: -1}); err != nil {
 			return err
 		}
@@ -44,6 +49,11 @@ func (a *applier) asides(ctx context.Context, b *sink.Batch) error {
 	}
 	if n := len(b.Resolved); n > 0 {
 		ids := textArray(n, func(i int) string { return strconv.FormatInt(b.Resolved[i], 10) })
+		if a.keeping {
+			if err := a.push(ctx, keepResolvedSQL+ofIDs, [][]byte{[]byte(a.w.cfg.Pipeline), ids}, asText, job{doing: "keep which events were set aside", rows: -1}); err != nil {
+				return err
+			}
+		}
 		return a.push(ctx, resolveSQL, [][]byte{[]byte(a.w.cfg.Pipeline), ids}, asText, job{doing: "resolve events that were set aside", rows: int64(n)})
 	}
 	return nil
@@ -107,13 +117,25 @@ func lastOfEach(files []change.File) []change.File {
 
 // Files reads the files that were taken.
 func (w *Writer) Files(ctx context.Context) ([]change.File, error) {
+	return w.filesOf(ctx, filesSQL, w.cfg.Pipeline)
+}
+
+const takenSinceSQL = filesSQL + ` AND EXISTS (SELECT FROM _tailrace.undo_files AS u WHERE u.pipeline = files.pipeline AND u.number >= $2::bigint
+	AND u.relation_schema = files.relation_schema AND u.relation_table = files.relation_table AND u.path = files.path)`
+
+// TakenSince implements sink.Rewinds.
+func (w *Writer) TakenSince(ctx context.Context, to int64) ([]change.File, error) {
+	return w.filesOf(ctx, takenSinceSQL, w.cfg.Pipeline, to)
+}
+
+func (w *Writer) filesOf(ctx context.Context, sql string, args ...any) ([]change.File, error) {
 	w.side.Lock()
 	defer w.side.Unlock()
 	s, err := w.sideSession(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.query(ctx, filesSQL, w.cfg.Pipeline)
+	rows, err := s.query(ctx, sql, args...)
 	if missingBook(err) {
 		return nil, nil
 	}
@@ -182,6 +204,9 @@ func (w *Writer) Unresolved(ctx context.Context) (map[string]int64, error) {
 func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
 	return w.amend(ctx, "resolve events that were set aside", func(s *session) error {
 		list := textArray(len(ids), func(i int) string { return strconv.FormatInt(ids[i], 10) })
+		if _, err := s.query(ctx, keepResolvedSQL+ofIDs, w.cfg.Pipeline, string(list)); err != nil {
+			return err
+		}
 		_, err := s.query(ctx, resolveSQL, w.cfg.Pipeline, string(list))
 		return err
 	})
@@ -190,7 +215,7 @@ func (w *Writer) Resolve(ctx context.Context, ids []int64) error {
 // StartOver implements sink.Memory.
 func (w *Writer) StartOver(ctx context.Context) error {
 	return w.amend(ctx, "forget the files taken and the quarantine", func(s *session) error {
-		for _, sql := range []string{forgetFilesSQL, forgetAsideSQL, forgetViolationsSQL} {
+		for _, sql := range []string{fmt.Sprintf(keepTakenSQL, ""), forgetFilesSQL, forgetAsideSQL, forgetViolationsSQL} {
 			if _, err := s.query(ctx, sql, w.cfg.Pipeline); err != nil {
 				return err
 			}
@@ -223,46 +248,52 @@ func (w *Writer) Violations(ctx context.Context) ([]sink.Violation, error) {
 
 // SetAside implements sink.Memory.
 func (w *Writer) SetAside(ctx context.Context, events []sink.Aside, met []sink.Violation) error {
-	return w.amend(ctx, "set events aside", func(s *session) error {
-		run := func(sql string, params [][]byte) error {
-			limited, done := s.limited(ctx)
-			defer done()
-			return s.conn.ExecParams(limited, sql, params, nil, nil, nil).Read().Err
+	return w.amend(ctx, "set events aside", func(s *session) error { return w.setAside(ctx, s, events, met) })
+}
+
+func (w *Writer) setAside(ctx context.Context, s *session, events []sink.Aside, met []sink.Violation) error {
+	run := func(sql string, params [][]byte) error {
+		limited, done := s.limited(ctx)
+		defer done()
+		return s.conn.ExecParams(limited, sql, params, nil, nil, nil).Read().Err
+	}
+	for len(events) > 0 {
+		n, params := w.asideParams(events)
+		if err := run(saveAsideSQL, params); err != nil {
+			return err
 		}
-		for len(events) > 0 {
-			n, params := w.asideParams(events)
-			if err := run(saveAsideSQL, params); err != nil {
-				return err
-			}
-			events = events[n:]
+		events = events[n:]
+	}
+	for i := range met {
+		if err := run(saveViolationSQL, w.violationParams(&met[i])); err != nil {
+			return err
 		}
-		for i := range met {
-			if err := run(saveViolationSQL, w.violationParams(&met[i])); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Afresh implements sink.Memory.
 func (w *Writer) Afresh(ctx context.Context, target change.Name, flow string) error {
-	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error {
-		for _, sql := range []string{resolveFlowSQL, forgetFlowsSQL} {
-			if _, err := s.query(ctx, sql, w.cfg.Pipeline, target.Schema, target.Table, flow); err != nil {
-				return err
-			}
+	return w.amend(ctx, "begin a flow's quarantine afresh", func(s *session) error { return w.afresh(ctx, s, target, flow) })
+}
+
+func (w *Writer) afresh(ctx context.Context, s *session, target change.Name, flow string) error {
+	for _, sql := range []string{keepResolvedSQL + ofFlow, resolveFlowSQL, forgetFlowsSQL} {
+		if _, err := s.query(ctx, sql, w.cfg.Pipeline, target.Schema, target.Table, flow); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Forget implements sink.Memory.
 func (w *Writer) Forget(ctx context.Context, relations []change.Name) error {
 	return w.amend(ctx, "forget the files of relations", func(s *session) error {
 		for _, r := range relations {
-			if _, err := s.query(ctx, forgetFilesSQL+" AND relation_schema = $2 AND relation_table = $3", w.cfg.Pipeline, r.Schema, r.Table); err != nil {
-				return err
+			for _, sql := range []string{fmt.Sprintf(keepTakenSQL, " AND f.relation_schema = $2 AND f.relation_table = $3"), forgetFilesSQL + " AND relation_schema = $2 AND relation_table = $3"} {
+				if _, err := s.query(ctx, sql, w.cfg.Pipeline, r.Schema, r.Table); err != nil {
+					return err
+				}
 			}
 		}
 		return nil

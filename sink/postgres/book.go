@@ -23,7 +23,7 @@ import (
 // pipelines with a trigger, pauses the pipelines that are held, gaps
 // what histories have crossed in one step, requests what the
 // owners are asked (epoch: of the owner that took it; fault: the kind of a failed one's
-// error).
+// error). points and the undo tables are about rewind points (points.go).
 const bookSQL = `
 CREATE SCHEMA IF NOT EXISTS _tailrace;
 CREATE TABLE IF NOT EXISTS _tailrace.marks (
@@ -180,10 +180,53 @@ CREATE TABLE IF NOT EXISTS _tailrace.requests (
   outcome text NOT NULL DEFAULT '',
   fault integer NOT NULL DEFAULT 0,
   finished timestamptz
+);
+CREATE TABLE IF NOT EXISTS _tailrace.points (
+  pipeline text NOT NULL,
+  number bigint NOT NULL,
+  label text NOT NULL,
+  made timestamptz NOT NULL,
+  state text NOT NULL,
+  mark text NOT NULL,
+  heads jsonb NOT NULL,
+  counts jsonb NOT NULL,
+  violations jsonb NOT NULL,
+  last_aside bigint NOT NULL,
+  PRIMARY KEY (pipeline, number)
+);
+CREATE TABLE IF NOT EXISTS _tailrace.undo (
+  pipeline text NOT NULL,
+  number bigint NOT NULL,
+  target_schema text NOT NULL,
+  target_table text NOT NULL,
+  kind text NOT NULL,
+  name text NOT NULL,
+  keys text[] NOT NULL,
+  reason text NOT NULL,
+  PRIMARY KEY (pipeline, target_schema, target_table, number, kind)
+);
+CREATE TABLE IF NOT EXISTS _tailrace.undo_files (
+  pipeline text NOT NULL,
+  number bigint NOT NULL,
+  relation_schema text NOT NULL,
+  relation_table text NOT NULL,
+  path text NOT NULL,
+  was boolean NOT NULL,
+  size bigint,
+  modified bigint,
+  checksum text,
+  rows bigint,
+  PRIMARY KEY (pipeline, relation_schema, relation_table, path, number)
+);
+CREATE TABLE IF NOT EXISTS _tailrace.undo_resolved (
+  pipeline text NOT NULL,
+  number bigint NOT NULL,
+  id bigint NOT NULL,
+  PRIMARY KEY (pipeline, number, id)
 );`
 
 // bookTables are the tables that are there once, with a column pipeline in each.
-var bookTables = []string{"marks", "owners", "tables", "flows", "made", "feeds", "sequenced", "counts", "files", "quarantine", "violations", "runs", "pauses", "gaps", "requests"}
+var bookTables = []string{"marks", "owners", "tables", "flows", "made", "feeds", "sequenced", "counts", "files", "quarantine", "violations", "runs", "pauses", "gaps", "requests", "points", "undo", "undo_files", "undo_resolved"}
 
 const (
 	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not
@@ -457,6 +500,11 @@ func (w *Writer) teardown(ctx context.Context, s *session) error {
 		}
 		for _, r := range rows {
 			sql += fmt.Sprintf("DROP TABLE IF EXISTS %s;", recordsTable(str(r[0])))
+		}
+	}
+	if slices.Contains(there, "undo") {
+		if err := dropAllKept(ctx, s, w.cfg.Pipeline); err != nil {
+			return err
 		}
 	}
 	if slices.Contains(there, "feeds") {

@@ -90,7 +90,7 @@ func (w *Writer) planFeed(ctx context.Context, s *session, p *planner, t *scd.Ta
 const feedRowSQL = `INSERT INTO _tailrace.feeds (pipeline, target_schema, target_table, feed) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING`
 
 // note notes what a batch's part may change, before it does.
-func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds) error {
+func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds, touched sink.Touched) error {
 	j := job{doing: "note the changes of", sh: sh, rows: -1}
 	f := sh.feed
 	if f.notes == "" {
@@ -108,17 +108,13 @@ func (a *applier) note(ctx context.Context, sh *shape, t *sink.TargetRounds) err
 		f.open = true
 		a.fed = append(a.fed, sh)
 	}
-	touched, err := sink.TouchedBy(t)
-	if err != nil {
-		return err
-	}
 	if touched.Whole && !sh.target.AppendOnly {
 		if err := a.noteAll(ctx, sh, j); err != nil {
 			return err
 		}
 	}
 	f.keys += int64(len(touched.Keys))
-	return a.noteKeys(ctx, sh, form(t.Binary), touched, j)
+	return a.aboutKeys(ctx, sh, form(t.Binary), f.noteKeys, touched, j)
 }
 
 func (a *applier) noteAll(ctx context.Context, sh *shape, j job) error {
@@ -132,8 +128,8 @@ func (a *applier) noteAll(ctx context.Context, sh *shape, j job) error {
 	return a.do(ctx, sh, j.doing, byIndex)
 }
 
-// noteKeys pushes the statements that note keys.
-func (a *applier) noteKeys(ctx context.Context, sh *shape, f form, t sink.Touched, j job) error {
+// aboutKeys pushes a statement about keys, of a sequenced history with starts.
+func (a *applier) aboutKeys(ctx context.Context, sh *shape, f form, sql string, t sink.Touched, j job) error {
 	if sh.nestedKey() {
 		ids := make([]scd.VersionID, len(t.Keys))
 		for i := range ids {
@@ -142,7 +138,7 @@ func (a *applier) noteKeys(ctx context.Context, sh *shape, f form, t sink.Touche
 				ids[i].Start = t.Starts[i]
 			}
 		}
-		return a.eachID(ctx, sh, f, sh.feed.noteKeys, j, ids, nil)
+		return a.eachID(ctx, sh, f, sql, j, ids, nil)
 	}
 	for from := 0; from < len(t.Keys); {
 		keys := t.Keys[from:]
@@ -162,7 +158,7 @@ func (a *applier) noteKeys(ctx context.Context, sh *shape, f form, t sink.Touche
 			}
 			params = append(params, p)
 		}
-		if err := a.push(ctx, sh.feed.noteKeys, params, f, j); err != nil {
+		if err := a.push(ctx, sql, params, f, j); err != nil {
 			return err
 		}
 		from += n
@@ -183,15 +179,7 @@ func (a *applier) noteAppended(ctx context.Context, sh *shape, f form, r *scd.Ro
 		return nil
 	}
 	sh.feed.keys += int64(len(r.Inserts))
-	i := 0
-	return a.copyIn(ctx, sh, doing, copyInto(sh.feed.notes, each(len(sh.columns), ", ", stageColumn), bool(f)), f, func() ([]change.Value, bool, error) {
-		if i == len(r.Inserts) {
-			return nil, false, nil
-		}
-		err := a.parse(sh, r.Inserts[i], false)
-		i++
-		return a.values, err == nil, err
-	})
+	return a.copyRows(ctx, sh, doing, copyInto(sh.feed.notes, each(len(sh.columns), ", ", stageColumn), bool(f)), f, r.Inserts)
 }
 
 // feedChanges writes the feeds of the targets that the open transaction has changed.
@@ -213,7 +201,7 @@ func (a *applier) feedChanges(ctx context.Context, b *sink.Batch) error {
 			if err := a.flush(ctx); err != nil {
 				return err
 			}
-			rows, err := a.s.ask(ctx, sh.trimFeedSQL(), keep.Microseconds(), sink.FeedSpan(2*f.keys))
+			rows, err := a.s.ask(ctx, trimFeedSQL(f.table), keep.Microseconds(), sink.FeedSpan(2*f.keys))
 			if err != nil {
 				return &jobError{job{doing: "remove old changes from the change feed of", sh: sh}, err}
 			}
@@ -231,6 +219,58 @@ func feedParams(at change.Position, commit time.Time) [][]byte {
 		params[1] = appendInstant(nil, commit.UnixMicro())
 	}
 	return params
+}
+
+// Feeds implements sink.Feeds.
+func (w *Writer) Feeds(ctx context.Context) (list []sink.FeedSize, err error) {
+	w.side.Lock()
+	defer w.side.Unlock()
+	s, err := w.sideSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.query(ctx, "SELECT f.target_schema, f.target_table, f.feed, c.pages, c.bytes, c.rows FROM _tailrace.feeds AS f CROSS JOIN LATERAL (SELECT pg_relation_size(oid) / current_setting('block_size')::bigint AS pages, pg_total_relation_size(oid) AS bytes, reltuples::bigint AS rows FROM pg_class WHERE oid = to_regclass('_tailrace.' || quote_ident(f.feed))) AS c WHERE f.pipeline = $1 ORDER BY 1, 2", w.cfg.Pipeline)
+	if missingBook(err) {
+		return nil, nil
+	}
+	for i := 0; err == nil && i < len(rows); i++ {
+		r := rows[i]
+		f := sink.FeedSize{Target: change.Name{Schema: str(r[0]), Table: str(r[1])}, Table: str(r[2]), Bytes: num(r[4]), Rows: num(r[5])}
+		table := feedTable(f.Table)
+		count := "NULL"
+		if f.Estimated = num(r[3]) > countedPages && f.Rows >= 0; !f.Estimated {
+			count = "(SELECT count(*) FROM " + table + ")"
+		}
+		var more [][]*string
+		if more, err = s.query(ctx, fmt.Sprintf("SELECT (SELECT (extract(epoch FROM %s) * 1000000)::bigint FROM %s ORDER BY %s LIMIT 1), %s", quote(sink.FeedCommitTime), table, quote(sink.FeedID), count)); err != nil {
+			break
+		}
+		if more[0][0] != nil {
+			f.Oldest = time.UnixMicro(num(more[0][0]))
+		}
+		if !f.Estimated {
+			f.Rows = num(more[0][1])
+		}
+		list = append(list, f)
+	}
+	return list, w.explain(ctx, err, "measure the change feeds", nil)
+}
+
+// TrimFeed implements sink.Feeds.
+func (w *Writer) TrimFeed(ctx context.Context, t *scd.Target) (removed int64, err error) {
+	table := feedTable(w.feedName(t))
+	err = w.amend(ctx, "remove old changes from the change feed of "+w.qualified(t.Name).String(), func(s *session) error {
+		there, err := s.query(ctx, "SELECT to_regclass($1) IS NOT NULL", table)
+		if err != nil || str(there[0][0]) != "t" {
+			return err
+		}
+		rows, err := s.query(ctx, trimFeedSQL(table), t.FeedKeep.Microseconds(), int64(sink.FeedStep))
+		if err == nil {
+			removed = num(rows[0][0])
+		}
+		return err
+	})
+	return removed, err
 }
 
 // fedBy writes what fn does to a target, in the transaction that is open on s, into its

@@ -13,6 +13,11 @@ func TestContract(t *testing.T) {
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness { return newHarness(t, server) })
 }
 
+func TestPoints(t *testing.T) {
+	server := dbtest.Postgres(t)
+	sinktest.RunPoints(t, func(t testing.TB) sinktest.PointHarness { return newHarness(t, server) })
+}
+
 // harness is a database of its own on the test server.
 type harness struct {
 	server *dbtest.Server
@@ -23,9 +28,11 @@ func newHarness(t testing.TB, server *dbtest.Server) *harness {
 	return &harness{server, server.Database(t)}
 }
 
-func (h *harness) Open(t testing.TB) sink.Writer {
+func (h *harness) Open(t testing.TB) sink.Writer { t.Helper(); return h.OpenAs(t, "shop") }
+
+func (h *harness) OpenAs(t testing.TB, pipeline string) sink.Writer {
 	t.Helper()
-	w, err := New(Config{DSN: h.dsn, Pipeline: "shop"})
+	w, err := New(Config{DSN: h.dsn, Pipeline: pipeline})
 	if err != nil {
 		t.Fatalf("New: %v", err)
 	}

@@ -224,7 +224,7 @@ func (sh *shape) feedNewSQL(notes string) string {
 
 // trimFeedSQL removes what is older than $1 microseconds among the oldest $2 changes, and
 // counts it.
-func (sh *shape) trimFeedSQL() string {
+func trimFeedSQL(feed string) string {
 	return fmt.Sprintf(`WITH d AS (DELETE FROM %s WHERE %[2]s < (SELECT min(%[2]s) FROM %[1]s) + $2::bigint AND %[3]s < pg_catalog.clock_timestamp() - $1::bigint * interval '1 microsecond' RETURNING 1) SELECT count(*) FROM d`,
-		sh.feed.table, quote(sink.FeedID), quote(sink.FeedCommitTime))
+		feed, quote(sink.FeedID), quote(sink.FeedCommitTime))
 }

@@ -166,6 +166,36 @@ func TestStatementsAreTheGoldenOnes(t *testing.T) {
 				}
 			}
 		}
+		const kept, state = `_tailrace."undo"`, `pg_temp."state"`
+		columns := sh.keptColumns()
+		say("keep: make the table", sh.createKeptSQL(kept))
+		say("keep all", sh.keepAllSQL(kept, columns))
+		if sh.target.AppendOnly {
+			say("keep a row", sh.keepRowSQL(kept))
+			say("rewind: count", sh.netSQL("pg_temp.net", state))
+			say("rewind: leave", sh.leaveSQL("pg_temp.net"))
+			say("rewind: come", sh.comeSQL("pg_temp.net", state))
+		} else {
+			say("keep keys", sh.keepKeysSQL(kept, columns))
+			for _, sql := range sh.restoreSQL(state) {
+				say("rewind", sql)
+			}
+		}
+		if sh.target.Sequenced {
+			say("keep records: make the table", createKeptRecordsSQL(kept))
+			say("keep records", keepRecordsSQL(kept, sh.records))
+			say("keep records of a truncate", keepRecordsOfSQL(kept, sh.records, "(h.seq, h.at) <= ($1::bytea, $2::bytea)"))
+			for _, sql := range restoreRecordsSQL(sh.records, state) {
+				say("rewind records", sql)
+			}
+		}
+		net := ""
+		if sh.target.AppendOnly {
+			net = "pg_temp.net"
+		}
+		for _, sql := range sh.recallSQL(sh, state, net, columns) {
+			say("recall", sql)
+		}
 		for _, i := range invariants(sh.name, sh.target, startOrder{typ: sh.start.base}) {
 			say("invariant: "+i.what, i.sql)
 		}

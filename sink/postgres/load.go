@@ -65,6 +65,9 @@ func (w *Writer) load(ctx context.Context, s *session, sh *shape, epoch int64, i
 	if err := w.fence(ctx, s, epoch); err != nil {
 		return 0, "load", err
 	}
+	if err := w.barrier(ctx, s, sh.target.Name, "it was filled with a copy of its table"); err != nil {
+		return 0, "record the load of", err
+	}
 	if err := saveTable(ctx, s, w.cfg.Pipeline, done); err != nil {
 		return 0, "record the load of", err
 	}

@@ -130,6 +130,10 @@ func (w *Writer) claim(ctx context.Context, s *session, me checkpoint.Owner) (li
 	if err != nil {
 		return "", err
 	}
+	if rows, err = s.query(ctx, newestPointSQL, w.cfg.Pipeline); err != nil {
+		return "", err
+	}
+	w.keepUnder(num(rows[0][0]))
 	w.mu.Lock()
 	w.epoch, w.applied = m.Epoch, m.Position
 	w.durables.restart()

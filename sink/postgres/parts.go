@@ -171,6 +171,9 @@ func (w *Writer) endParts(ctx context.Context, s *session, sh *shape, epoch int6
 		if err := w.fence(ctx, s, epoch); err != nil {
 			return err
 		}
+		if err := w.barrier(ctx, s, name, "it was filled with a copy of its table"); err != nil {
+			return err
+		}
 		if err := saveTable(ctx, s, w.cfg.Pipeline, step.table); err != nil {
 			return err
 		}

@@ -68,7 +68,13 @@ func (w *Writer) create(ctx context.Context, s *session, t *scd.Target) error {
 	if len(d.DDL) > 0 {
 		sql = append(sql, fmt.Sprintf(madeSQL, literal(w.cfg.Pipeline), literal(name.Schema), literal(name.Table)))
 	}
+	if !d.Exists && len(d.DDL) > 0 {
+		sql = append(sql, w.barrierSQL(name, "its table was made"))
+	}
 	sql = append(sql, d.memory...)
+	if d.Remembered {
+		sql = append(sql, w.barrierSQL(name, "it ceased to remember its events"))
+	}
 	if len(d.memory) > 0 && t.Sequenced {
 		sql = append(sql, fmt.Sprintf(sequencedRowSQL, literal(w.cfg.Pipeline), literal(name.Schema), literal(name.Table), literal(recordsName(w.cfg.Pipeline, name))))
 	}

@@ -52,6 +52,7 @@ type Writer struct {
 	applied  change.Position
 	durables durables
 	idle     []*session // of the copy
+	keeping  keeping    // old rows for rewind points
 
 	// mark is held while a transaction writes the mark's row, by Save or by the end
 	// of a batch, so that the row's place is known to both.
@@ -68,6 +69,7 @@ var (
 	_ sink.Writer  = (*Writer)(nil)
 	_ sink.Resyncs = (*Writer)(nil)
 	_ sink.Views   = (*Writer)(nil)
+	_ sink.Rewinds = (*Writer)(nil)
 )
 
 // New makes a Writer; it connects when first used.

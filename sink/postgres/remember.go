@@ -315,6 +315,9 @@ func (w *Writer) reset(ctx context.Context, s *session, epoch int64, t *scd.Targ
 	if _, err := s.query(ctx, resetSQL, w.cfg.Pipeline, name.Schema, name.Table); err != nil {
 		return err
 	}
+	if err := w.barrier(ctx, s, name, "it was emptied, to be filled anew"); err != nil {
+		return err
+	}
 	for _, sql := range []string{resolveTargetSQL, forgetTargetsSQL} {
 		if _, err := s.query(ctx, sql, w.cfg.Pipeline, t.Name.Schema, t.Name.Table); err != nil {
 			return err

@@ -138,6 +138,13 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	if err = w.fence(ctx, s, epoch); err != nil { // it locks the mark's row: at last, because batches may run beside this
 		return done, err
 	}
+	why := "it was made equal to a new copy of its table"
+	if part {
+		why = "rows of it were replaced by those of its table"
+	}
+	if err = w.barrier(ctx, s, sh.target.Name, why); err != nil {
+		return done, err
+	}
 	if r.Ahead {
 		return done, s.exec(ctx, "COMMIT")
 	}
@@ -147,6 +154,14 @@ func (w *Writer) replace(ctx context.Context, s *session, sh *shape, epoch int64
 	if g := r.Gap; r.Records(done) {
 		if _, err = s.query(ctx, "INSERT INTO _tailrace.gaps VALUES ($1, $2, $3, $4, $5, $6, now())",
 			w.cfg.Pipeline, g.Target.Schema, g.Target.Table, g.From, g.To, g.Reason); err != nil {
+			return done, err
+		}
+	}
+	if j := r.Judged; j != nil {
+		if err = w.afresh(ctx, s, sh.target.Name, j.Flow); err != nil {
+			return done, err
+		}
+		if err = w.setAside(ctx, s, j.Aside, j.Met); err != nil {
 			return done, err
 		}
 	}

@@ -70,5 +70,8 @@ func (w *Writer) seed(ctx context.Context, s *session, epoch int64, t *scd.Targe
 	if res := s.conn.ExecParams(ctx, saveHeadSQL, params, nil, []int16{0, 0, 0, 1, 1, 1}, nil).Read(); res.Err != nil {
 		return res.Err
 	}
+	if err := w.barrier(ctx, s, name, "it began to remember its events"); err != nil {
+		return err
+	}
 	return s.exec(ctx, "COMMIT")
 }

@@ -69,6 +69,7 @@ type session struct {
 	prepared map[string]*list.Element
 	recent   list.List
 	made     int
+	queueing bool // statements wait to be sent: none of those that are prepared may go
 
 	line     *sink.Line    // its socket
 	patience time.Duration // for one statement; 0: any
@@ -267,7 +268,7 @@ func (s *session) prepare(ctx context.Context, sql string) (*pgconn.StatementDes
 		s.recent.MoveToFront(e)
 		return e.Value.(*statement).desc, nil
 	}
-	if s.recent.Len() >= preparedMax {
+	for s.recent.Len() >= preparedMax && !s.queueing {
 		e := s.recent.Back()
 		old := e.Value.(*statement)
 		if err := s.conn.Deallocate(ctx, old.desc.Name); err != nil {

@@ -25,6 +25,7 @@ type shape struct {
 	record         string   // name of the record of an open source transaction; "" without one
 	start          column   // type 2: the start, and the end, which has its type
 	feed           *feed    // nil: it has no change feed
+	kept           *kept    // nil until old rows are kept
 	records        string   // quoted name of the table of what a sequenced target remembers
 	texts          [statementsMax]string
 }

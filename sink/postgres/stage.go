@@ -79,6 +79,19 @@ func (a *applier) copyIn(ctx context.Context, sh *shape, doing, sql string, f fo
 	return nil
 }
 
+// copyRows sends what waits and then complete rows by COPY.
+func (a *applier) copyRows(ctx context.Context, sh *shape, doing, sql string, f form, rows []change.Row) error {
+	i := 0
+	return a.copyIn(ctx, sh, doing, sql, f, func() ([]change.Value, bool, error) {
+		if i == len(rows) {
+			return nil, false, nil
+		}
+		err := a.parse(sh, rows[i], false)
+		i++
+		return a.values, err == nil, err
+	})
+}
+
 // section is a list of rows on its way into a stage.
 type section struct {
 	group int16

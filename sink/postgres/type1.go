@@ -117,17 +117,7 @@ func (a *applier) round1(ctx context.Context, sh *shape, f form, r *scd.Round) e
 // copyDirect copies rows that should not be there straight into the target, twice
 // as fast as by way of a stage. If one is there after all, they go that way.
 func (a *applier) copyDirect(ctx context.Context, sh *shape, f form, rows []change.Row) error {
-	load := func(to string) error {
-		i := 0
-		return a.copyIn(ctx, sh, "insert into", to, f, func() ([]change.Value, bool, error) {
-			if i == len(rows) {
-				return nil, false, nil
-			}
-			err := a.parse(sh, rows[i], false)
-			i++
-			return a.values, err == nil, err
-		})
-	}
+	load := func(to string) error { return a.copyRows(ctx, sh, "insert into", to, f, rows) }
 	if len(sh.keys) == 0 {
 		return load(sh.copySQL(bool(f)))
 	}

@@ -131,6 +131,11 @@ func chunk(n int, size func(i int) int) int {
 }
 
 func (a *applier) removeRecords(ctx context.Context, sh *shape, ids []sequenced.RecordID) error {
+	return a.aboutRecords(ctx, removeRecordsSQL(sh.records), ids, job{doing: "forget events of", sh: sh, rows: -1})
+}
+
+// aboutRecords pushes a statement about records by their identity.
+func (a *applier) aboutRecords(ctx context.Context, sql string, ids []sequenced.RecordID, j job) error {
 	for len(ids) > 0 {
 		n := chunk(len(ids), func(i int) int { return len(ids[i].Key) + len(ids[i].Seq) + len(ids[i].At) })
 		params := [][]byte{
@@ -138,7 +143,7 @@ func (a *applier) removeRecords(ctx context.Context, sh *shape, ids []sequenced.
 			bytesArray(n, false, func(i int) []byte { return ids[i].Seq }),
 			bytesArray(n, false, func(i int) []byte { return ids[i].At }),
 		}
-		if err := a.push(ctx, removeRecordsSQL(sh.records), params, asBinary, job{doing: "forget events of", sh: sh, rows: -1}); err != nil {
+		if err := a.push(ctx, sql, params, asBinary, j); err != nil {
 			return err
 		}
 		ids = ids[n:]
@@ -199,6 +204,9 @@ func (a *applier) truncateBelow(ctx context.Context, sh *shape, f form, p sequen
 		for more := true; more; {
 			keys, err := a.fetchKeys(ctx, sh)
 			if err != nil {
+				return err
+			}
+			if err := a.keepOrphans(ctx, sh, f, keys); err != nil {
 				return err
 			}
 			if err := a.deletes(ctx, sh, f, &scd.Round{Deletes: keys}); err != nil {

@@ -43,6 +43,12 @@ func (r *rig) changes(t target) []string {
 	return out
 }
 
+// trimmed removes the old changes of a target's feed.
+func trimmed(r *rig, t target) error {
+	_, err := r.w.(sink.Feeds).TrimFeed(r.ctx, t.Target)
+	return err
+}
+
 // replays plays a target's feed back: each change must meet what it says was there, and
 // what is left must be the target's rows.
 func (r *rig) replays(t target, want []string) {
@@ -255,6 +261,28 @@ var feedTests = []test{
 		ids := r.h.Query(t, "SELECT min("+quote(sink.FeedID)+") FROM "+r.feedOf(tt))
 		if got := r.changes(tt); len(got) != 2 || number(ids[0][0]) < 5 {
 			t.Fatalf("the feed is %q from number %s on, want two deletes above the four changes before", got, *ids[0][0])
+		}
+
+		// So they do without a batch; one may stay, where numbers go on from it.
+		feeds, ok := r.w.(sink.Feeds)
+		if !ok {
+			t.Fatal("the Writer cannot look after feeds")
+		}
+		sizes, err := feeds.Feeds(r.ctx)
+		if err != nil || len(sizes) != 1 || sizes[0].Target.Table != tt.Name.Table || sizes[0].Rows != 2 || sizes[0].Estimated || time.Since(sizes[0].Oldest).Abs() > time.Minute {
+			t.Fatalf("the feeds are %+v, %v", sizes, err)
+		}
+		time.Sleep(time.Second)
+		if n, err := feeds.TrimFeed(r.ctx, tt.Target); err != nil || n < 1 || len(r.changes(tt)) != 2-int(n) {
+			t.Fatalf("removed %d, %v; the feed is %q", n, err, r.changes(tt))
+		}
+		if n, err := feeds.TrimFeed(r.ctx, tt.Target); err != nil || n != 0 {
+			t.Fatalf("removed %d more, %v", n, err)
+		}
+		now(round{inserts: []cells{{9, "z"}}})
+		ids = r.h.Query(t, "SELECT max("+quote(sink.FeedID)+") FROM "+r.feedOf(tt))
+		if number(ids[0][0]) != 7 && number(ids[0][0]) < 8 {
+			t.Fatalf("the newest change has number %s, want one above the six before", *ids[0][0])
 		}
 	}},
 }

@@ -593,6 +593,7 @@ var memoryTests = []test{
 			{"StartOver", old.memory().StartOver(old.ctx)},
 			{"Forget", old.memory().Forget(old.ctx, []change.Name{{Table: "r"}})},
 			{"Resolve", old.memory().Resolve(old.ctx, []int64{id})},
+			{"TrimFeed", trimmed(old, tt)},
 			{"Apply", old.w.Apply(old.ctx, late)},
 		} {
 			if !errors.Is(act.err, fault.ErrFenced) {

@@ -15,8 +15,39 @@ import (
 
 var resyncTests = []test{
 	{"a whole copy takes the place of a target's rows", nil, inBothForms(wholeReplaced)},
+	{"what a copy met takes the place of what was met before", nil, metReplaced},
 	{"a part takes the place of its rows and of no others", nil, inBothForms(partReplaced)},
 	{"a part of a history is one step of its keys", nil, inBothForms(partOfAHistoryReplaced)},
+}
+
+func metReplaced(t *testing.T, h Harness) {
+	r := begin(t, h)
+	tt := r.create(makeTarget(h, "judged", scd.Type1, "id int4 key"))
+	one := func(flow string, n int64) ([]sink.Aside, []sink.Violation) {
+		return []sink.Aside{{Flow: flow, Target: tt.Name, Reason: fmt.Sprint(n), Time: time.Unix(1, 0), Event: []byte("{}")}},
+			[]sink.Violation{{Target: tt.Name, Flow: flow, Expectation: "x", Met: "drop", Events: n}}
+	}
+	b := r.batch(tt.part(text, round{inserts: []cells{{1}}}))
+	for _, flow := range []string{"f", "g"} {
+		aside, met := one(flow, 5)
+		b.Aside, b.Violations = append(b.Aside, aside...), append(b.Violations, met...)
+	}
+	if err := r.w.Apply(r.ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	judged := &sink.Judged{Flow: "f"}
+	judged.Aside, judged.Met = one("f", 1)
+	r.replace(tt, text, sink.Replacement{Judged: judged}, sink.Replaced{Written: 1}, cells{1}, cells{2})
+	r.reopen()
+	var got []string
+	if err := r.memory().Quarantine(r.ctx, "", func(a sink.Aside) error { got = append(got, a.Flow+" "+a.Reason); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(got)
+	met, err := r.memory().Violations(r.ctx)
+	if err != nil || fmt.Sprint(got) != "[f 1 g 5]" || len(met) != 2 || met[0].Events != 1 || met[1].Events != 5 {
+		t.Fatalf("in quarantine %q, met %+v, %v", got, met, err)
+	}
 }
 
 func (r *rig) stages() sink.Resyncs {

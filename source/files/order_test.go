@@ -288,7 +288,7 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 		if err != context.Canceled {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("it goes on")
 	}
 }

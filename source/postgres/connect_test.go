@@ -209,7 +209,7 @@ func TestLogAndCopyThroughTLS(t *testing.T) {
 	trusted := serveTLS(t, server)
 	f := &fixture{t: t, server: server, dsn: local}
 	keywords := fmt.Sprintf("host=%s port=%d user=postgres dbname=%s sslmode=verify-full sslrootcert=%s", server.Host, server.Port, name, trusted)
-	eventually(t, "the server takes TLS", 5*time.Second, func() bool {
+	eventually(t, "the server takes TLS", 20*time.Second, func() bool {
 		_, err := newSource(t, Config{DSN: keywords, Pipeline: "x"}).State(testContext(t))
 		return err == nil
 	})

@@ -366,7 +366,7 @@ func TestIdleDatabaseAdvancesWithOthersTraffic(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the slot is confirmed to the head", 5*time.Second, func() bool { return !f.confirmed().Before(head) })
+			eventually(t, "the slot is confirmed to the head", 20*time.Second, func() bool { return !f.confirmed().Before(head) })
 		}
 		st.nothing(0)
 	})
@@ -452,7 +452,7 @@ func TestConfirmedNeverPassesTheMark(t *testing.T) {
 	mark := st.next().End
 	f.source.Confirm(mark)
 	f.source.Confirm(f.from) // backwards: no effect
-	eventually(t, "confirmed", 3*time.Second, func() bool { return f.confirmed() == mark })
+	eventually(t, "confirmed", 20*time.Second, func() bool { return f.confirmed() == mark })
 	f.exec("INSERT INTO t SELECT i FROM generate_series(2, 1000) i")
 	st.next()
 	other := f.server.Database(t)
@@ -477,7 +477,7 @@ func TestFailureOfTheCallerEndsFollowing(t *testing.T) {
 	if err := st.ended(); !errors.Is(err, broken) {
 		t.Fatalf("got %v", err)
 	}
-	eventually(t, "the slot is free", 3*time.Second, func() bool {
+	eventually(t, "the slot is free", 20*time.Second, func() bool {
 		return f.query("SELECT active FROM pg_replication_slots WHERE slot_name = "+literal(f.source.names.slot)) == "f"
 	})
 }

@@ -182,8 +182,8 @@ func followWith(t testing.TB, s *Source, from change.Position, o source.FollowOp
 		select {
 		case err := <-st.done:
 			st.done <- err
-		case <-time.After(10 * time.Second):
-			t.Error("Follow did not end within 10 s")
+		case <-time.After(30 * time.Second):
+			t.Error("Follow did not end within 30 s")
 		}
 	})
 	return st

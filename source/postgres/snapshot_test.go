@@ -264,7 +264,7 @@ func TestSecondSnapshotStandsBesideTheSlot(t *testing.T) {
 	if _, err := snap.Copy(ctx, source.CopyRequest{Table: f.relation("t").Table, Columns: []string{"id"}}, io.Discard); err == nil {
 		t.Error("a closed snapshot copied")
 	}
-	eventually(t, "the temporary slot is gone", 3*time.Second, func() bool { return f.query(slots) == "1" })
+	eventually(t, "the temporary slot is gone", 20*time.Second, func() bool { return f.query(slots) == "1" })
 }
 
 func TestTableRewrittenAfterTheSnapshotIsNotCopiedEmpty(t *testing.T) {

@@ -313,7 +313,7 @@ func TestOpenTransactionSurvivesAStop(t *testing.T) {
 			t.Errorf("%d bytes are said to be on disk", n)
 		}
 		f.source.Confirm(small.End)
-		eventually(t, "the slot is confirmed", 5*time.Second, func() bool { return f.confirmed() == small.End })
+		eventually(t, "the slot is confirmed", 20*time.Second, func() bool { return f.confirmed() == small.End })
 		if err := st.stop(); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
@@ -328,7 +328,7 @@ func TestOpenTransactionSurvivesAStop(t *testing.T) {
 		if len(tx.Changes) != 4000 || !tx.Last || tx.Begin.Before(small.End) {
 			t.Errorf("%d changes, begin %v behind %v, last %v", len(tx.Changes), tx.Begin, small.End, tx.Last)
 		}
-		eventually(t, "nothing is left on disk", 5*time.Second, func() bool { return spooled.Load() == 0 })
+		eventually(t, "nothing is left on disk", 20*time.Second, func() bool { return spooled.Load() == 0 })
 	})
 }
 

@@ -271,7 +271,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("Close waits")
 	}
 	c.ended(t)

@@ -43,6 +43,79 @@ SELECT q.n, r.seq, r.at, r.body, r.tombstone, r.time FROM (SELECT q.n, q.k, COAL
 -- below
 (seq < x'00ff' OR seq = x'00ff' AND at <= x'')
 
+-- keep
+CREATE TABLE IF NOT EXISTS _tailrace.`undo_7_or``ders` (
+  k0 bigint NOT NULL,
+  ks varchar(765) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+  was tinyint NOT NULL,
+  e varchar(765) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NULL,
+  PRIMARY KEY (k0, ks)
+) ENGINE = InnoDB
+
+-- keep all
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, ks, was, e) SELECT t.`id`, t.`__START_AT`, 1, t.`__END_AT` FROM `shop`.`or``ders` AS t ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- keep rows
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, ks, was, e) SELECT t.`id`, t.`__START_AT`, 1, t.`__END_AT` FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE (t.`id`, t.`__START_AT`) IN (/* list */) ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- keep none
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, ks, was) VALUES /* list */ ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- remove
+DELETE t FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 AND t.`__START_AT` = q.ks WHERE q.was = 0
+
+-- remove whole
+DELETE t FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 AND t.`__START_AT` = q.ks
+
+-- restore
+INSERT INTO `shop`.`or``ders` (`id`, `__START_AT`, `__END_AT`) SELECT q.k0, q.ks, q.e FROM _tailrace.`undo_7_or``ders` AS q WHERE q.was = 1 ON DUPLICATE KEY UPDATE `__END_AT` = VALUES(`__END_AT`)
+
+-- done
+CREATE TEMPORARY TABLE _tailrace.tailrace_done (k0 bigint NOT NULL, ks varchar(765) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, PRIMARY KEY (k0, ks)) ENGINE = InnoDB
+
+-- add done
+INSERT INTO _tailrace.tailrace_done (k0, ks) SELECT q.k0, q.ks FROM _tailrace.`undo_7_or``ders` AS q ON DUPLICATE KEY UPDATE _tailrace.tailrace_done.k0 = _tailrace.tailrace_done.k0
+
+-- remove the rest
+DELETE t FROM _tailrace.`undo_8_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.k0 = q.k0 AND d.ks = q.ks STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 AND t.`__START_AT` = q.ks WHERE q.was = 0 AND d.k0 IS NULL
+
+-- restore the rest
+INSERT INTO `shop`.`or``ders` (`id`, `__START_AT`, `__END_AT`) SELECT q.k0, q.ks, q.e FROM _tailrace.`undo_8_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.k0 = q.k0 AND d.ks = q.ks WHERE q.was = 1 AND d.k0 IS NULL ON DUPLICATE KEY UPDATE `__END_AT` = VALUES(`__END_AT`)
+
+-- note
+INSERT INTO _tailrace.tailrace_notes (k0, ks, was, c0, c1, s, e) SELECT q.k0, q.ks, t.`id` IS NOT NULL, t.`id`, t.`double`, t.`__START_AT`, t.`__END_AT` FROM (SELECT k0 AS k0, ks FROM _tailrace.`undo_7_or``ders`) AS q LEFT JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 AND t.`__START_AT` = q.ks ON DUPLICATE KEY UPDATE _tailrace.tailrace_notes.was = _tailrace.tailrace_notes.was
+
+-- records
+CREATE TABLE IF NOT EXISTS _tailrace.`undo_9_or``ders` (
+  `key` varbinary(1500) NOT NULL,
+  seq varbinary(1000) NOT NULL,
+  place binary(32) NOT NULL,
+  was tinyint NOT NULL,
+  at longblob NOT NULL,
+  body longblob,
+  tombstone tinyint(1),
+  time bigint,
+  PRIMARY KEY (`key`, seq, place)
+) ENGINE = InnoDB
+
+-- records
+INSERT INTO _tailrace.`undo_9_or``ders` (`key`, seq, place, at, was, body, tombstone, time) SELECT q.k, q.s, UNHEX(SHA2(q.a, 256)), q.a, r.body IS NOT NULL, r.body, r.tombstone, r.time FROM (/* list */) AS q LEFT JOIN _tailrace.`records_706e5106f7bb2268_or``ders` AS r FORCE INDEX (identity) ON r.`key` = q.k AND r.seq = q.s AND r.at = q.a ON DUPLICATE KEY UPDATE _tailrace.`undo_9_or``ders`.was = _tailrace.`undo_9_or``ders`.was
+
+-- records
+INSERT INTO _tailrace.`undo_9_or``ders` (`key`, seq, place, at, was, body, tombstone, time) SELECT `key`, seq, UNHEX(SHA2(at, 256)), at, 1, body, tombstone, time FROM _tailrace.`records_706e5106f7bb2268_or``ders` WHERE time < 1 ON DUPLICATE KEY UPDATE _tailrace.`undo_9_or``ders`.was = _tailrace.`undo_9_or``ders`.was
+
+-- records
+CREATE TEMPORARY TABLE _tailrace.tailrace_done (`key` varbinary(1500) NOT NULL, seq varbinary(1000) NOT NULL, place binary(32) NOT NULL, PRIMARY KEY (`key`, seq, place)) ENGINE = InnoDB
+
+-- records
+INSERT INTO _tailrace.tailrace_done (`key`, seq, place) SELECT q.`key`, q.seq, q.place FROM _tailrace.`undo_9_or``ders` AS q ON DUPLICATE KEY UPDATE _tailrace.tailrace_done.`key` = _tailrace.tailrace_done.`key`
+
+-- records
+DELETE r FROM _tailrace.`undo_9_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.`key` = q.`key` AND d.seq = q.seq AND d.place = q.place STRAIGHT_JOIN _tailrace.`records_706e5106f7bb2268_or``ders` AS r FORCE INDEX (identity) ON r.`key` = q.`key` AND r.seq = q.seq AND r.at = q.at WHERE d.`key` IS NULL
+
+-- records
+INSERT INTO _tailrace.`records_706e5106f7bb2268_or``ders` (`key`, seq, at, body, tombstone, time) SELECT q.`key`, q.seq, q.at, q.body, q.tombstone, q.time FROM _tailrace.`undo_9_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.`key` = q.`key` AND d.seq = q.seq AND d.place = q.place WHERE q.was = 1 AND d.`key` IS NULL
+
 -- stage of a resync
 CREATE TABLE _tailrace.stage (
   `id` bigint NOT NULL,

@@ -59,6 +59,47 @@ UPDATE (SELECT DISTINCT `id` FROM _tailrace.notes) AS n STRAIGHT_JOIN `shop`.`or
 -- resync of what is noted
 INSERT INTO `shop`.`or``ders` (`id`, `Total`) SELECT s.`id`, s.`Total` FROM (SELECT DISTINCT `id` FROM _tailrace.notes) AS n STRAIGHT_JOIN _tailrace.stage AS s ON s.`id` = n.`id` LEFT JOIN `shop`.`or``ders` AS t ON t.`id` = s.`id` WHERE t.`id` IS NULL
 
+-- keep
+CREATE TABLE IF NOT EXISTS _tailrace.`undo_7_or``ders` (
+  k0 bigint NOT NULL,
+  was tinyint NOT NULL,
+  c0 decimal(12,2) NULL,
+  PRIMARY KEY (k0)
+) ENGINE = InnoDB
+
+-- keep all
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, was, c0) SELECT t.`id`, 1, t.`Total` FROM `shop`.`or``ders` AS t ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- keep rows
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, was, c0) SELECT t.`id`, 1, t.`Total` FROM `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) WHERE t.`id` IN (/* list */) ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- keep none
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, was) VALUES /* list */ ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- remove
+DELETE t FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 WHERE q.was = 0
+
+-- remove whole
+DELETE t FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0
+
+-- restore
+INSERT INTO `shop`.`or``ders` (`id`, `Total`) SELECT q.k0, q.c0 FROM _tailrace.`undo_7_or``ders` AS q WHERE q.was = 1 ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`)
+
+-- done
+CREATE TEMPORARY TABLE _tailrace.tailrace_done (k0 bigint NOT NULL, PRIMARY KEY (k0)) ENGINE = InnoDB
+
+-- add done
+INSERT INTO _tailrace.tailrace_done (k0) SELECT q.k0 FROM _tailrace.`undo_7_or``ders` AS q ON DUPLICATE KEY UPDATE _tailrace.tailrace_done.k0 = _tailrace.tailrace_done.k0
+
+-- remove the rest
+DELETE t FROM _tailrace.`undo_8_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.k0 = q.k0 STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 WHERE q.was = 0 AND d.k0 IS NULL
+
+-- restore the rest
+INSERT INTO `shop`.`or``ders` (`id`) SELECT q.k0 FROM _tailrace.`undo_8_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.k0 = q.k0 WHERE q.was = 1 AND d.k0 IS NULL ON DUPLICATE KEY UPDATE `Total` = DEFAULT(`shop`.`or``ders`.`Total`)
+
+-- note
+INSERT INTO _tailrace.tailrace_notes (k0, was, c0, c1, c2) SELECT q.k0, t.`id` IS NOT NULL, t.`id`, t.`double`, t.`Total` FROM (SELECT k0 AS k0 FROM _tailrace.`undo_7_or``ders`) AS q LEFT JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 ON DUPLICATE KEY UPDATE _tailrace.tailrace_notes.was = _tailrace.tailrace_notes.was
+
 -- stage of a resync
 CREATE TABLE _tailrace.stage (
   `id` bigint NOT NULL,

@@ -66,6 +66,48 @@ INSERT INTO _tailrace.notes (`at`, `id`) SELECT s.`at`, s.`id` FROM _tailrace.st
 -- note what differs
 INSERT INTO _tailrace.notes (`at`, `id`) SELECT t.`at`, t.`id` FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`at` = s.`at` AND t.`id` = s.`id` WHERE s.`at` IS NULL AND t.`__END_AT` IS NULL
 
+-- keep
+CREATE TABLE IF NOT EXISTS _tailrace.`undo_7_or``ders` (
+  k0 varchar(762) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,
+  k1 bigint NOT NULL,
+  was tinyint NOT NULL,
+  s datetime(6) NULL,
+  e datetime(6) NULL,
+  c0 decimal(12,2) NULL,
+  c1 longtext CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NULL,
+  PRIMARY KEY (k0, k1)
+) ENGINE = InnoDB
+
+-- keep all
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, k1, was, s, e, c0, c1) SELECT t.`at`, t.`id`, 1, t.`__START_AT`, t.`__END_AT`, t.`Total`, t.`select` FROM `shop`.`or``ders` AS t WHERE t.`__END_AT` IS NULL ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- keep newest
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, k1, was, s, e, c0, c1) SELECT q.k0, q.k1, t.`__START_AT` IS NOT NULL, t.`__START_AT`, t.`__END_AT`, t.`Total`, t.`select` FROM (/* list */) AS q LEFT JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`at` = q.k0 AND t.`id` = q.k1 AND t.`__START_AT` = (SELECT m.`__START_AT` FROM `shop`.`or``ders` AS m FORCE INDEX (`PRIMARY`) WHERE m.`at` = q.k0 AND m.`id` = q.k1 ORDER BY m.`__START_AT` DESC LIMIT 1) ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- remove
+DELETE t FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`at` = q.k0 AND t.`id` = q.k1 WHERE (q.was = 0 OR t.`__START_AT` > q.s)
+
+-- remove whole
+DELETE t FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`at` = q.k0 AND t.`id` = q.k1 WHERE (q.was = 0 OR t.`__START_AT` >= q.s)
+
+-- restore
+INSERT INTO `shop`.`or``ders` (`at`, `id`, `__START_AT`, `__END_AT`, `Total`, `select`) SELECT q.k0, q.k1, q.s, q.e, q.c0, q.c1 FROM _tailrace.`undo_7_or``ders` AS q WHERE q.was = 1 ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`), `select` = VALUES(`select`), `__END_AT` = VALUES(`__END_AT`)
+
+-- done
+CREATE TEMPORARY TABLE _tailrace.tailrace_done (k0 varchar(762) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL, k1 bigint NOT NULL, PRIMARY KEY (k0, k1)) ENGINE = InnoDB
+
+-- add done
+INSERT INTO _tailrace.tailrace_done (k0, k1) SELECT q.k0, q.k1 FROM _tailrace.`undo_7_or``ders` AS q ON DUPLICATE KEY UPDATE _tailrace.tailrace_done.k0 = _tailrace.tailrace_done.k0
+
+-- remove the rest
+DELETE t FROM _tailrace.`undo_8_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.k0 = q.k0 AND d.k1 = q.k1 STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`at` = q.k0 AND t.`id` = q.k1 WHERE (q.was = 0 OR t.`__START_AT` > q.s) AND d.k0 IS NULL
+
+-- restore the rest
+INSERT INTO `shop`.`or``ders` (`at`, `id`, `__START_AT`, `__END_AT`, `Total`) SELECT q.k0, q.k1, q.s, q.e, q.c0 FROM _tailrace.`undo_8_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.k0 = q.k0 AND d.k1 = q.k1 WHERE q.was = 1 AND d.k0 IS NULL ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`), `select` = DEFAULT(`shop`.`or``ders`.`select`), `__END_AT` = VALUES(`__END_AT`)
+
+-- note
+INSERT INTO _tailrace.tailrace_notes (k0, k1, was, c0, c1, c2, c3, s, e) SELECT t.`at`, t.`id`, 1, t.`at`, t.`Total`, t.`select`, t.`id`, t.`__START_AT`, t.`__END_AT` FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`at` = q.k0 AND t.`id` = q.k1 AND (q.was = 0 OR t.`__START_AT` >= q.s) ON DUPLICATE KEY UPDATE _tailrace.tailrace_notes.was = _tailrace.tailrace_notes.was
+
 -- stage of a resync
 CREATE TABLE _tailrace.stage (
   `at` varchar(762) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin NOT NULL,

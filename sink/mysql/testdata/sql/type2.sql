@@ -59,6 +59,46 @@ INSERT INTO _tailrace.notes (`id`) SELECT s.`id` FROM _tailrace.stage AS s LEFT 
 -- note what differs
 INSERT INTO _tailrace.notes (`id`) SELECT t.`id` FROM `shop`.`or``ders` AS t LEFT JOIN _tailrace.stage AS s ON t.`id` = s.`id` WHERE s.`id` IS NULL AND t.`__END_AT` IS NULL
 
+-- keep
+CREATE TABLE IF NOT EXISTS _tailrace.`undo_7_or``ders` (
+  k0 bigint NOT NULL,
+  was tinyint NOT NULL,
+  s datetime(6) NULL,
+  e datetime(6) NULL,
+  c0 decimal(12,2) NULL,
+  PRIMARY KEY (k0)
+) ENGINE = InnoDB
+
+-- keep all
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, was, s, e, c0) SELECT t.`id`, 1, t.`__START_AT`, t.`__END_AT`, t.`Total` FROM `shop`.`or``ders` AS t WHERE t.`__END_AT` IS NULL ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- keep newest
+INSERT INTO _tailrace.`undo_7_or``ders` (k0, was, s, e, c0) SELECT q.k0, t.`__START_AT` IS NOT NULL, t.`__START_AT`, t.`__END_AT`, t.`Total` FROM (/* list */) AS q LEFT JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 AND t.`__START_AT` = (SELECT m.`__START_AT` FROM `shop`.`or``ders` AS m FORCE INDEX (`PRIMARY`) WHERE m.`id` = q.k0 ORDER BY m.`__START_AT` DESC LIMIT 1) ON DUPLICATE KEY UPDATE _tailrace.`undo_7_or``ders`.was = _tailrace.`undo_7_or``ders`.was
+
+-- remove
+DELETE t FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 WHERE (q.was = 0 OR t.`__START_AT` > q.s)
+
+-- remove whole
+DELETE t FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 WHERE (q.was = 0 OR t.`__START_AT` >= q.s)
+
+-- restore
+INSERT INTO `shop`.`or``ders` (`id`, `__START_AT`, `__END_AT`, `Total`) SELECT q.k0, q.s, q.e, q.c0 FROM _tailrace.`undo_7_or``ders` AS q WHERE q.was = 1 ON DUPLICATE KEY UPDATE `Total` = VALUES(`Total`), `__END_AT` = VALUES(`__END_AT`)
+
+-- done
+CREATE TEMPORARY TABLE _tailrace.tailrace_done (k0 bigint NOT NULL, PRIMARY KEY (k0)) ENGINE = InnoDB
+
+-- add done
+INSERT INTO _tailrace.tailrace_done (k0) SELECT q.k0 FROM _tailrace.`undo_7_or``ders` AS q ON DUPLICATE KEY UPDATE _tailrace.tailrace_done.k0 = _tailrace.tailrace_done.k0
+
+-- remove the rest
+DELETE t FROM _tailrace.`undo_8_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.k0 = q.k0 STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 WHERE (q.was = 0 OR t.`__START_AT` > q.s) AND d.k0 IS NULL
+
+-- restore the rest
+INSERT INTO `shop`.`or``ders` (`id`, `__START_AT`, `__END_AT`) SELECT q.k0, q.s, q.e FROM _tailrace.`undo_8_or``ders` AS q LEFT JOIN _tailrace.tailrace_done AS d ON d.k0 = q.k0 WHERE q.was = 1 AND d.k0 IS NULL ON DUPLICATE KEY UPDATE `Total` = DEFAULT(`shop`.`or``ders`.`Total`), `__END_AT` = VALUES(`__END_AT`)
+
+-- note
+INSERT INTO _tailrace.tailrace_notes (k0, was, c0, c1, s, e) SELECT t.`id`, 1, t.`id`, t.`Total`, t.`__START_AT`, t.`__END_AT` FROM _tailrace.`undo_7_or``ders` AS q STRAIGHT_JOIN `shop`.`or``ders` AS t FORCE INDEX (`PRIMARY`) ON t.`id` = q.k0 AND (q.was = 0 OR t.`__START_AT` >= q.s) ON DUPLICATE KEY UPDATE _tailrace.tailrace_notes.was = _tailrace.tailrace_notes.was
+
 -- stage of a resync
 CREATE TABLE _tailrace.stage (
   `id` bigint NOT NULL,

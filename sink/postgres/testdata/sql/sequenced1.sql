@@ -104,6 +104,57 @@ UPDATE "public"."or""ders" AS t SET "Total" = CASE WHEN pg_catalog.get_bit(s.a, 
 -- delete staged keys
 DELETE FROM "public"."or""ders" AS t USING pg_temp."tailrace_stage_1" AS s WHERE t."id" = ANY (ARRAY[s.c1])
 
+-- keep: make the table
+CREATE TABLE _tailrace."undo" AS SELECT false AS "_tailrace_was", t."id", t."Total" FROM "public"."or""ders" AS t WITH NO DATA; CREATE UNIQUE INDEX ON _tailrace."undo" ("id")
+
+-- keep all
+INSERT INTO _tailrace."undo" ("_tailrace_was", "id", "Total") SELECT true, t."id", t."Total" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE t."id" = k."id")
+
+-- keep keys
+INSERT INTO _tailrace."undo" ("_tailrace_was", "id", "Total") SELECT t.ctid IS NOT NULL, coalesce(t."id", s.o1), t."Total" FROM (SELECT s.* FROM (SELECT DISTINCT ON (s.o1) s.* FROM ROWS FROM (pg_catalog.unnest($1::bigint[])) AS s (o1) ORDER BY s.o1) AS s WHERE NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE k."id" = ANY (ARRAY[s.o1])) OFFSET 0) AS s LEFT JOIN "public"."or""ders" AS t ON t."id" = ANY (ARRAY[s.o1])
+
+-- rewind
+DELETE FROM "public"."or""ders" AS t USING pg_temp."state" AS e WHERE t."id" = e."id" AND NOT e."_tailrace_was"
+
+-- rewind
+UPDATE "public"."or""ders" AS t SET "id" = e."id", "Total" = e."Total" FROM pg_temp."state" AS e WHERE t."id" = e."id" AND e."_tailrace_was" AND NOT pg_catalog.record_image_eq(ROW(t."id", t."Total"), ROW(e."id", e."Total"))
+
+-- rewind
+INSERT INTO "public"."or""ders" ("id", "Total") SELECT e."id", e."Total" FROM pg_temp."state" AS e WHERE e."_tailrace_was" AND NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = e."id")
+
+-- keep records: make the table
+CREATE TABLE _tailrace."undo" (
+  "_tailrace_was" boolean NOT NULL,
+  key bytea NOT NULL,
+  seq bytea NOT NULL,
+  at bytea NOT NULL,
+  body bytea,
+  tombstone boolean,
+  time bigint
+); CREATE INDEX ON _tailrace."undo" (key, seq, substr(at, 1, 1000))
+
+-- keep records
+INSERT INTO _tailrace."undo" ("_tailrace_was", key, seq, at, body, tombstone, time) SELECT h.ctid IS NOT NULL, s.key, s.seq, s.at, h.body, h.tombstone, h.time
+FROM (SELECT s.* FROM ROWS FROM (unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bytea[])) AS s (key, seq, at)
+  WHERE NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE k.key = ANY (ARRAY[s.key]) AND k.seq = s.seq AND k.at = s.at) OFFSET 0) AS s
+LEFT JOIN _tailrace."records_0d264da2b38a18e1_or""ders" AS h ON h.key = ANY (ARRAY[s.key]) AND h.seq = s.seq AND h.at = s.at
+
+-- keep records of a truncate
+INSERT INTO _tailrace."undo" ("_tailrace_was", key, seq, at, body, tombstone, time) SELECT true, h.key, h.seq, h.at, h.body, h.tombstone, h.time FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h
+WHERE (h.seq, h.at) <= ($1::bytea, $2::bytea) AND NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE k.key = h.key AND k.seq = h.seq AND k.at = h.at)
+
+-- rewind records
+DELETE FROM _tailrace."records_0d264da2b38a18e1_or""ders" AS h USING pg_temp."state" AS e WHERE h.key = e.key AND h.seq = e.seq AND h.at = e.at
+
+-- rewind records
+INSERT INTO _tailrace."records_0d264da2b38a18e1_or""ders" (key, seq, at, body, tombstone, time) SELECT key, seq, at, body, tombstone, time FROM pg_temp."state" WHERE "_tailrace_was"
+
+-- recall
+INSERT INTO "public"."or""ders" ("id", "Total") SELECT t."id", t."Total" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM pg_temp."state" AS e WHERE t."id" = e."id")
+
+-- recall
+INSERT INTO "public"."or""ders" ("id", "Total") SELECT e."id", e."Total" FROM pg_temp."state" AS e WHERE e."_tailrace_was"
+
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x
 

@@ -101,6 +101,30 @@ UPDATE "public"."or""ders" AS t SET "Total" = s.c2 FROM (SELECT c1::text AS c1, 
 -- resync of what is noted
 INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::text AS c1, c2::numeric AS c2, c3::bigint AS c3 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::text AND t.c3 = n.c3::bigint)) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = s.c1 AND t."id" = s.c3)
 
+-- keep: make the table
+CREATE TABLE _tailrace."undo" AS SELECT false AS "_tailrace_was", t."at", t."Total", t."id" FROM "public"."or""ders" AS t WITH NO DATA; CREATE UNIQUE INDEX ON _tailrace."undo" ("at", "id")
+
+-- keep all
+INSERT INTO _tailrace."undo" ("_tailrace_was", "at", "Total", "id") SELECT true, t."at", t."Total", t."id" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE t."at" = k."at" AND t."id" = k."id")
+
+-- keep keys
+INSERT INTO _tailrace."undo" ("_tailrace_was", "at", "Total", "id") SELECT t.ctid IS NOT NULL, coalesce(t."at", s.o1), t."Total", coalesce(t."id", s.o2) FROM (SELECT s.* FROM (SELECT DISTINCT ON (s.o1, s.o2) s.* FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::bigint[])) AS s (o1, o2) ORDER BY s.o1, s.o2) AS s WHERE NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE k."at" = ANY (ARRAY[s.o1]) AND k."id" = s.o2) OFFSET 0) AS s LEFT JOIN "public"."or""ders" AS t ON t."at" = ANY (ARRAY[s.o1]) AND t."id" = s.o2
+
+-- rewind
+DELETE FROM "public"."or""ders" AS t USING pg_temp."state" AS e WHERE t."at" = e."at" AND t."id" = e."id" AND NOT e."_tailrace_was"
+
+-- rewind
+UPDATE "public"."or""ders" AS t SET "at" = e."at", "Total" = e."Total", "id" = e."id" FROM pg_temp."state" AS e WHERE t."at" = e."at" AND t."id" = e."id" AND e."_tailrace_was" AND NOT pg_catalog.record_image_eq(ROW(t."at", t."Total", t."id"), ROW(e."at", e."Total", e."id"))
+
+-- rewind
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT e."at", e."Total", e."id" FROM pg_temp."state" AS e WHERE e."_tailrace_was" AND NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."at" = e."at" AND t."id" = e."id")
+
+-- recall
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT t."at", t."Total", t."id" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM pg_temp."state" AS e WHERE t."at" = e."at" AND t."id" = e."id")
+
+-- recall
+INSERT INTO "public"."or""ders" ("at", "Total", "id") SELECT e."at", e."Total", e."id" FROM pg_temp."state" AS e WHERE e."_tailrace_was"
+
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "at", "id" HAVING count(*) > 1) AS x
 

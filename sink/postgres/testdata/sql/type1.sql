@@ -101,6 +101,30 @@ UPDATE "public"."or""ders" AS t SET "Total" = s.c2, "select" = s.c3 FROM (SELECT
 -- resync of what is noted
 INSERT INTO "public"."or""ders" ("id", "Total", "select") SELECT s.c1, s.c2, s.c3 FROM (SELECT c1::bigint AS c1, c2::numeric AS c2, c3::text AS c3 FROM _tailrace."stage" AS t WHERE EXISTS (SELECT FROM _tailrace."notes" AS n WHERE t.c1 = n.c1::bigint)) AS s WHERE NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = s.c1)
 
+-- keep: make the table
+CREATE TABLE _tailrace."undo" AS SELECT false AS "_tailrace_was", t."id", t."Total", t."select" FROM "public"."or""ders" AS t WITH NO DATA; CREATE UNIQUE INDEX ON _tailrace."undo" ("id")
+
+-- keep all
+INSERT INTO _tailrace."undo" ("_tailrace_was", "id", "Total", "select") SELECT true, t."id", t."Total", t."select" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE t."id" = k."id")
+
+-- keep keys
+INSERT INTO _tailrace."undo" ("_tailrace_was", "id", "Total", "select") SELECT t.ctid IS NOT NULL, coalesce(t."id", s.o1), t."Total", t."select" FROM (SELECT s.* FROM (SELECT DISTINCT ON (s.o1) s.* FROM ROWS FROM (pg_catalog.unnest($1::bigint[])) AS s (o1) ORDER BY s.o1) AS s WHERE NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE k."id" = ANY (ARRAY[s.o1])) OFFSET 0) AS s LEFT JOIN "public"."or""ders" AS t ON t."id" = ANY (ARRAY[s.o1])
+
+-- rewind
+DELETE FROM "public"."or""ders" AS t USING pg_temp."state" AS e WHERE t."id" = e."id" AND NOT e."_tailrace_was"
+
+-- rewind
+UPDATE "public"."or""ders" AS t SET "id" = e."id", "Total" = e."Total", "select" = e."select" FROM pg_temp."state" AS e WHERE t."id" = e."id" AND e."_tailrace_was" AND NOT pg_catalog.record_image_eq(ROW(t."id", t."Total", t."select"), ROW(e."id", e."Total", e."select"))
+
+-- rewind
+INSERT INTO "public"."or""ders" ("id", "Total", "select") SELECT e."id", e."Total", e."select" FROM pg_temp."state" AS e WHERE e."_tailrace_was" AND NOT EXISTS (SELECT FROM "public"."or""ders" AS t WHERE t."id" = e."id")
+
+-- recall
+INSERT INTO "public"."or""ders" ("id", "Total", "select") SELECT t."id", t."Total", t."select" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM pg_temp."state" AS e WHERE t."id" = e."id")
+
+-- recall
+INSERT INTO "public"."or""ders" ("id", "Total", "select") SELECT e."id", e."Total", e."select" FROM pg_temp."state" AS e WHERE e."_tailrace_was"
+
 -- invariant: keys stand more than once
 SELECT count(*) FROM (SELECT FROM "public"."or""ders" GROUP BY "id" HAVING count(*) > 1) AS x
 

@@ -130,6 +130,27 @@ ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN
 INSERT INTO "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT")
 SELECT j.c1, j.c2, j.c3, j.c4, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
 
+-- keep: make the table
+CREATE TABLE _tailrace."undo" AS SELECT false AS "_tailrace_was", t."at", t."Total", t."select", t."id", t."__START_AT", t."__END_AT" FROM "public"."or""ders" AS t WITH NO DATA; CREATE UNIQUE INDEX ON _tailrace."undo" ("at", "id")
+
+-- keep all
+INSERT INTO _tailrace."undo" ("_tailrace_was", "at", "Total", "select", "id", "__START_AT", "__END_AT") SELECT true, t."at", t."Total", t."select", t."id", t."__START_AT", t."__END_AT" FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL ON CONFLICT DO NOTHING
+
+-- keep keys
+INSERT INTO _tailrace."undo" ("_tailrace_was", "at", "Total", "select", "id", "__START_AT", "__END_AT") SELECT t.ctid IS NOT NULL, coalesce(t."at", s.o1), t."Total", t."select", coalesce(t."id", s.o2), t."__START_AT", t."__END_AT" FROM (SELECT s.* FROM (SELECT DISTINCT ON (s.o1, s.o2) s.* FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::bigint[])) AS s (o1, o2) ORDER BY s.o1, s.o2) AS s WHERE NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE k."at" = ANY (ARRAY[s.o1]) AND k."id" = s.o2) OFFSET 0) AS s LEFT JOIN LATERAL (SELECT t.ctid, t."at", t."Total", t."select", t."id", t."__START_AT", t."__END_AT" FROM "public"."or""ders" AS t WHERE t."at" = s.o1 AND t."id" = s.o2 ORDER BY t."__START_AT" DESC LIMIT 1) AS t ON true
+
+-- rewind
+DELETE FROM "public"."or""ders" AS t USING pg_temp."state" AS e WHERE t."at" = e."at" AND t."id" = e."id" AND (NOT e."_tailrace_was" OR t."__START_AT" >= e."__START_AT")
+
+-- rewind
+INSERT INTO "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT") SELECT e."at", e."Total", e."select", e."id", e."__START_AT", e."__END_AT" FROM pg_temp."state" AS e WHERE e."_tailrace_was"
+
+-- recall
+INSERT INTO "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT") SELECT t."at", t."Total", t."select", t."id", t."__START_AT", t."__END_AT" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM pg_temp."state" AS e WHERE t."at" = e."at" AND t."id" = e."id" AND (NOT e."_tailrace_was" OR t."__START_AT" >= e."__START_AT"))
+
+-- recall
+INSERT INTO "public"."or""ders" ("at", "Total", "select", "id", "__START_AT", "__END_AT") SELECT e."at", e."Total", e."select", e."id", e."__START_AT", e."__END_AT" FROM pg_temp."state" AS e WHERE e."_tailrace_was"
+
 -- invariant: versions end before or at their start
 SELECT count(*) FROM "public"."or""ders" WHERE "__END_AT" <= "__START_AT"
 

@@ -128,6 +128,27 @@ ended AS (UPDATE "public"."or""ders" AS t SET "__END_AT" = CASE WHEN j.void THEN
 INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT")
 SELECT j.c1, j.c2, greatest(j.lo, j.b + interval '1 microsecond'), NULL::timestamptz FROM j WHERE NOT j.x AND NOT (j.void)
 
+-- keep: make the table
+CREATE TABLE _tailrace."undo" AS SELECT false AS "_tailrace_was", t."id", t."Total", t."__START_AT", t."__END_AT" FROM "public"."or""ders" AS t WITH NO DATA; CREATE UNIQUE INDEX ON _tailrace."undo" ("id")
+
+-- keep all
+INSERT INTO _tailrace."undo" ("_tailrace_was", "id", "Total", "__START_AT", "__END_AT") SELECT true, t."id", t."Total", t."__START_AT", t."__END_AT" FROM "public"."or""ders" AS t WHERE t."__END_AT" IS NULL ON CONFLICT DO NOTHING
+
+-- keep keys
+INSERT INTO _tailrace."undo" ("_tailrace_was", "id", "Total", "__START_AT", "__END_AT") SELECT t.ctid IS NOT NULL, coalesce(t."id", s.o1), t."Total", t."__START_AT", t."__END_AT" FROM (SELECT s.* FROM (SELECT DISTINCT ON (s.o1) s.* FROM ROWS FROM (pg_catalog.unnest($1::bigint[])) AS s (o1) ORDER BY s.o1) AS s WHERE NOT EXISTS (SELECT FROM _tailrace."undo" AS k WHERE k."id" = ANY (ARRAY[s.o1])) OFFSET 0) AS s LEFT JOIN LATERAL (SELECT t.ctid, t."id", t."Total", t."__START_AT", t."__END_AT" FROM "public"."or""ders" AS t WHERE t."id" = s.o1 ORDER BY t."__START_AT" DESC LIMIT 1) AS t ON true
+
+-- rewind
+DELETE FROM "public"."or""ders" AS t USING pg_temp."state" AS e WHERE t."id" = e."id" AND (NOT e."_tailrace_was" OR t."__START_AT" >= e."__START_AT")
+
+-- rewind
+INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT") SELECT e."id", e."Total", e."__START_AT", e."__END_AT" FROM pg_temp."state" AS e WHERE e."_tailrace_was"
+
+-- recall
+INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT") SELECT t."id", t."Total", t."__START_AT", t."__END_AT" FROM "public"."or""ders" AS t WHERE NOT EXISTS (SELECT FROM pg_temp."state" AS e WHERE t."id" = e."id" AND (NOT e."_tailrace_was" OR t."__START_AT" >= e."__START_AT"))
+
+-- recall
+INSERT INTO "public"."or""ders" ("id", "Total", "__START_AT", "__END_AT") SELECT e."id", e."Total", e."__START_AT", e."__END_AT" FROM pg_temp."state" AS e WHERE e."_tailrace_was"
+
 -- invariant: versions end before or at their start
 SELECT count(*) FROM "public"."or""ders" WHERE "__END_AT" <= "__START_AT"
 

@@ -1,0 +1,43 @@
+-- source: files
+CREATE OR REFRESH STREAMING TABLE main.cdc_tutorial.target_versioned;
+
+CREATE FLOW target_versioned_snapshot_flow AS
+AUTO CDC INTO main.cdc_tutorial.target_versioned
+FROM SNAPSHOT (
+  SELECT CAST(userId AS INT) AS userId, city
+  FROM read_files(
+    '/Volumes/main/cdc_tutorial/snapshots/',
+    format => 'csv',
+    header => true
+  )
+  WHERE _metadata.file_name = CONCAT(
+    'snapshot_',
+    CAST((SELECT version FROM current_snapshot_version()) AS STRING),
+    '.csv'
+  )
+)
+WITH VERSION (
+  WITH files AS (
+    SELECT
+      CAST(REGEXP_EXTRACT(path, 'snapshot_([0-9]+)[.]csv$', 1) AS BIGINT) AS version
+    FROM list_files('/Volumes/main/cdc_tutorial/snapshots/')
+    WHERE path RLIKE 'snapshot_[0-9]+[.]csv$'
+  )
+  SELECT version
+  FROM files
+  WHERE (
+    NOT EXISTS (SELECT 1 FROM last_snapshot_version())
+    OR version > (SELECT version FROM last_snapshot_version())
+  )
+  ORDER BY version
+  LIMIT 1
+)
+KEYS (userId)
+STORED AS SCD TYPE 2;
+CREATE STREAMING TABLE typed FLOW AUTO CDC FROM SNAPSHOT (
+  SELECT * FROM read_files('in', format => 'json', schema => 'id INT, name STRING')
+  WHERE _metadata.file_name = CONCAT("day (", CAST((SELECT day FROM current_snapshot_version()) AS STRING), ").json")
+) WITH VERSION (
+  WITH f AS (SELECT CAST(REGEXP_EXTRACT(path, 'day .([0-9]{4}-[0-9]{2}-[0-9]{2})', 1) AS DATE) AS day FROM list_files('in/') WHERE path RLIKE 'day')
+  SELECT day FROM f WHERE (NOT EXISTS (SELECT 1 FROM last_snapshot_version()) OR day > (SELECT day FROM last_snapshot_version())) ORDER BY day LIMIT 1
+) KEYS (id);

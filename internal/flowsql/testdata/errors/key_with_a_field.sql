@@ -1,0 +1,5 @@
+CREATE OR REFRESH STREAMING TABLE users;
+CREATE FLOW f AS AUTO CDC INTO users
+FROM stream(shop.users_cdf)
+KEYS (payload.id)
+SEQUENCE BY n;

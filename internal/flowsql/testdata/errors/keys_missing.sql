@@ -1,0 +1,4 @@
+CREATE OR REFRESH STREAMING TABLE users;
+CREATE FLOW f AS AUTO CDC INTO users
+FROM stream(shop.users_cdf)
+SEQUENCE BY n;

@@ -1,0 +1,2 @@
+CREATE STREAMING TABLE t (id INT, mail STRING MASK hide_mail)
+FLOW AUTO CDC FROM stream(a.b) KEYS (id) SEQUENCE BY n;

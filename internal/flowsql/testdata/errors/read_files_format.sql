@@ -1,0 +1,4 @@
+CREATE OR REFRESH STREAMING TABLE users;
+CREATE FLOW f AS AUTO CDC INTO users
+FROM STREAM read_files('landing/', format => 'avro')
+KEYS (id) SEQUENCE BY n;

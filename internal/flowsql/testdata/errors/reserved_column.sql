@@ -1,0 +1,7 @@
+CREATE OR REFRESH STREAMING TABLE users;
+CREATE FLOW f AS AUTO CDC INTO users
+FROM stream(shop.users_cdf)
+KEYS (id)
+SEQUENCE BY n
+COLUMNS (id, __start_at)
+STORED AS SCD TYPE 2;

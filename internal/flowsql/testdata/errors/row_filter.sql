@@ -1,0 +1,2 @@
+CREATE STREAMING TABLE t WITH ROW FILTER own_rows ON (region)
+FLOW AUTO CDC FROM stream(a.b) KEYS (id) SEQUENCE BY n;

@@ -1,0 +1,5 @@
+-- source: files
+CREATE OR REFRESH STREAMING TABLE users;
+CREATE FLOW f AS AUTO CDC INTO users
+FROM SNAPSHOT shop.users
+KEYS (id);

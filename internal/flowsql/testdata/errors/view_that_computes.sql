@@ -1,0 +1,1 @@
+CREATE TEMPORARY VIEW clean AS SELECT * FROM STREAM shop.users WHERE id > 0;
