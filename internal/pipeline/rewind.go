@@ -135,6 +135,11 @@ func (s *session) planRewind(ctx context.Context, r *RewindRequest) (plan Rewoun
 			kept, changed = undo[i], true
 		}
 		b, why := s.restorable(t, was, kept)
+		if why == "" {
+			if why, err = s.misfits(ctx, b); err != nil {
+				return plan, restore, err
+			}
+		}
 		switch {
 		case asked != nil && !slices.Contains(asked, t.Target):
 			why = "not asked for"
@@ -207,6 +212,27 @@ func (s *session) restorable(t checkpoint.Table, was *checkpoint.Mark, kept sink
 		return b, kept.Barrier
 	}
 	return b, ""
+}
+
+// misfits says why what was kept of a target cannot be put into it by its present flow: it is
+// the former flow's, with that one's keys; or somebody has changed the table.
+func (s *session) misfits(ctx context.Context, b *Bound) (why string, err error) {
+	p, err := s.dst.Plan(ctx, b.Target)
+	if err != nil {
+		return "", fmt.Errorf("look at target %s: %w", b.Target.Name, err)
+	}
+	if !p.Exists {
+		return "it is not there any more", nil
+	}
+	if f := Abandons(p); f != nil {
+		return f.What, nil
+	}
+	for _, f := range p.Problems {
+		if f.Blocks {
+			return f.What, nil
+		}
+	}
+	return "", nil
 }
 
 // leave leaves a target as it is. What of the log it holds is passed over by a replay.

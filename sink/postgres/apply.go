@@ -242,7 +242,7 @@ func (a *applier) target(ctx context.Context, sh *shape, t *sink.TargetRounds, p
 				return err
 			}
 		}
-		if a.keeping && sh.target.AppendOnly && !t.Rounds[r].Empty() {
+		if a.keeping && sh.target.AppendOnly {
 			if err := a.keepAppended(ctx, sh, form(t.Binary), &t.Rounds[r]); err != nil {
 				return err
 			}

@@ -252,7 +252,7 @@ func (a *applier) keepKeys(ctx context.Context, sh *shape, f form, t sink.Touche
 // truncated what goes.
 func (a *applier) keepAppended(ctx context.Context, sh *shape, f form, r *scd.Round) error {
 	k := sh.kept
-	if k.barrier {
+	if k.barrier || r.Empty() { // of an empty round the table may not have been made
 		return nil
 	}
 	j := job{doing: "keep the rows that come of", sh: sh, rows: -1}

@@ -80,7 +80,9 @@ func TestTargetsThatPeopleHaveMadeGoBack(t *testing.T) {
 	f.apply(always, scd.Round{Deletes: []change.Row{row("1")}, Upserts: []change.Row{row("2", "c"), row("3", "d")}})
 	f.apply(computed, upserts(row("1", "c", "cc"), row("3", "d", "dd")))
 	f.apply(words, upserts(row("1.00", "c"), row("1.000", "d")), upserts(row("2", "e"), row("3", "f")))
-	f.apply(parts, many, scd.Round{Inserts: many.Inserts[:5]})
+	f.apply(parts, scd.Round{}) // nothing, first of all
+	f.apply(parts, scd.Round{Inserts: many.Inserts[:5]})
+	f.apply(parts, many)
 	for i := range 400 { // by COPY
 		many.Inserts = append(many.Inserts, row(fmt.Sprint(i%3), "y"))
 	}

@@ -41,10 +41,10 @@ func RunPoints(t *testing.T, open func(t testing.TB) PointHarness) {
 	t.Run("barriers", func(t *testing.T) { run(t, barrierTests, plain) })
 	t.Run("recall", func(t *testing.T) { run(t, recallTests, plain) })
 	t.Run("random", func(t *testing.T) { run(t, randomPointTests, plain) })
+	// Of targets with a change feed the random one, which has targets of every kind: the
+	// stories take minutes on a server that makes tables slowly.
 	t.Run("with a change feed", func(t *testing.T) {
-		feeds := func(h PointHarness) Harness { return fed{h} }
-		run(t, storyTests, feeds)
-		run(t, randomPointTests, feeds)
+		run(t, randomPointTests, func(h PointHarness) Harness { return fed{h} })
 	})
 }
 
