@@ -40,7 +40,7 @@ const queriesAtOnce = 2
 
 // attend answers those who ask the daemon, while a session lasts.
 func (e *environment) attend(ctx context.Context, dst sink.Writer, hold *pipeline.Hold) error {
-	kinds := []control.Kind{resyncKind(hold), verifyKind(hold), refreshKind(hold), applyKind(hold), checkpointKind(hold)}
+	kinds := []control.Kind{resyncKind(hold), verifyKind(hold), refreshKind(hold), applyKind(hold), checkpointKind(hold), triggerKind(hold)}
 	if pauses, ok := dst.(sink.Pauses); ok {
 		kinds = append(kinds, pauseKinds(dst, pauses, hold)...)
 	}

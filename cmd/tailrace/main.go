@@ -68,7 +68,7 @@ Exit codes: 0 done, 1 findings or differences, 2 wrong usage or configuration,
 	}
 	root.AddCommand(
 		a.runCommand(), a.backfillCommand(), a.checkCommand(), a.planCommand(), a.statusCommand(),
-		a.showCommand(), a.queryCommand(), a.snapshotCommand(), a.pauseCommand(), a.resumeCommand(), a.verifyCommand(), a.resyncCommand(), a.refreshCommand(), a.explainCommand(), a.quarantineCommand(), a.applyEventCommand(), a.checkpointCommand(), a.rewindCommand(), a.replayCommand(), a.teardownCommand(), a.demoCommand(), a.versionCommand(),
+		a.showCommand(), a.queryCommand(), a.snapshotCommand(), a.pauseCommand(), a.resumeCommand(), a.triggerCommand(), a.verifyCommand(), a.resyncCommand(), a.refreshCommand(), a.explainCommand(), a.quarantineCommand(), a.applyEventCommand(), a.checkpointCommand(), a.rewindCommand(), a.replayCommand(), a.teardownCommand(), a.demoCommand(), a.versionCommand(),
 	)
 	return root
 }

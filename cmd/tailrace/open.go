@@ -38,7 +38,9 @@ func (a *app) load() (*environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &environment{Config: c, path: a.configPath, log: newLogger(c, a.errs)}, nil
+	e := &environment{Config: c, path: a.configPath, log: newLogger(c, a.errs)}
+	_, err = e.trigger(nil) // a wrong pattern is found by every command
+	return e, err
 }
 
 func newLogger(c *config.Config, w io.Writer) *slog.Logger {

@@ -17,6 +17,7 @@ import (
 	"tailrace/internal/fault"
 	"tailrace/internal/metrics"
 	"tailrace/internal/pipeline"
+	"tailrace/sink"
 )
 
 func (a *app) runCommand() *cobra.Command {
@@ -27,7 +28,8 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run",
 		Short: "Copy what is missing, then follow the source until stopped",
 		Long: `run is the daemon: it copies the tables that are not there yet under one snapshot,
-then applies every change as it is committed. SIGTERM finishes the running batch
+then applies every change as it is committed. With trigger in the configuration it
+catches up at its start and at each moment of the trigger, and rests in between. SIGTERM finishes the running batch
 and leaves; a second signal leaves at once. It can be killed at any moment and
 started again.`,
 		Args: cobra.NoArgs,
@@ -75,7 +77,7 @@ are compared with the source, and taken as they are if they are equal.`,
 }
 
 // pipelineRun runs the pipeline; begin are a command's flags about how it begins, or nil.
-func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Duration, begin *beginning) error {
+func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Duration, begin *beginning) (err error) {
 	env, err := a.load()
 	if err != nil {
 		return err
@@ -97,11 +99,20 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 		cfg.Beginning = begin.how
 	}
 	boundMemory(env.Config)
-	if !mode.Once && !mode.CopyOnly {
-		cfg.Attend = env.attend
-	}
 	ctx, done := untilSignal(cmd.Context(), env.log)
 	defer done()
+	daemon := !mode.Once && !mode.CopyOnly
+	if daemon {
+		cfg.Attend = env.attend
+		told := env.notices(ctx)
+		defer func() { told.end(ctx, err, lastRun(p.stats)) }()
+		cfg.Trigger, err = env.trigger(told.failed)
+	} else if mode.Once {
+		cfg.Trigger, err = env.trigger(nil)
+	}
+	if err != nil {
+		return err
+	}
 	stopReport := p.report(reportEvery)
 	defer stopReport()
 	unlisten, err := env.listen(cmd.Context(), p.stats)
@@ -118,6 +129,14 @@ func (a *app) pipelineRun(cmd *cobra.Command, mode pipeline.Mode, wait time.Dura
 	env.log.Info("done", append(said, p.sequencedCounts()...)...)
 	if mode.Once || mode.CopyOnly {
 		a.reportParked(p.stats.Phases())
+	}
+	return nil
+}
+
+// lastRun is the newest run that has ended; nil: none has, or there is no trigger.
+func lastRun(stats *pipeline.Stats) *sink.Run {
+	if f := stats.Runs(); f != nil && f.Last.Number > 0 {
+		return &f.Last
 	}
 	return nil
 }

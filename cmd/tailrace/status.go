@@ -39,6 +39,7 @@ type status struct {
 	Quarantine  map[string]int64 `json:"quarantine"` // events set aside and not resolved, by flow
 	Gaps        []gapStatus      `json:"gaps"`       // of histories: what was crossed in one step
 	Problems    []string         `json:"problems"`   // what makes --check exit 1
+	Trigger     *triggerStatus   `json:"trigger,omitempty"`
 
 	Expected []expectedStatus `json:"expectations"` // what they met, by outcome
 	Feeds    []fedStatus      `json:"change_feeds"`
@@ -154,7 +155,7 @@ func (a *app) statusCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&check, "check", false, "exit 1 if a table is parked, events are in quarantine, the lag is above max_lag, or something is lost")
+	c.Flags().BoolVar(&check, "check", false, "exit 1 if a table is parked, events are in quarantine, the lag is above max_lag, the last run failed, or something is lost")
 	return a.configured(c)
 }
 
@@ -206,6 +207,9 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		if !p.IsZero() {
 			st.Paused = &pauseStatus{p.Since, p.By}
 		}
+	}
+	if err := e.runsOf(ctx, dst, st); err != nil {
+		return nil, err
 	}
 	for _, t := range mark.Tables {
 		st.Tables = append(st.Tables, tableStatus{Target: t.Target.String(), Source: t.Source.String(), Phase: t.Phase.Shown(), Since: t.Since.String(), Reason: t.Reason})
@@ -305,7 +309,9 @@ func (e *environment) statusOf(ctx context.Context, dst sink.Writer) (*status, e
 		} else {
 			st.Continuity = "whole"
 		}
-		if s.LagSeconds > int64(e.MaxLag.Seconds()) && !s.SlotActive {
+		if st.Trigger != nil {
+			// What waits for the next run is no lag; a run that does not come is a problem of its own.
+		} else if s.LagSeconds > int64(e.MaxLag.Seconds()) && !s.SlotActive {
 			st.Problems = append(st.Problems, fmt.Sprintf("nothing reads the slot, and the newest applied change is %d s old (limit %s)", s.LagSeconds, e.MaxLag))
 		} else if s.LagSeconds > int64(e.MaxLag.Seconds()) && s.LagBytes > lagBytesNoise {
 			st.Problems = append(st.Problems, fmt.Sprintf("the newest applied change is %d s old with %s of log waiting (limit %s)", s.LagSeconds, size(s.LagBytes), e.MaxLag))
@@ -464,6 +470,7 @@ func (a *app) printStatus(st *status) {
 		w.Flush()
 	}
 	a.printSnapshots(st.Snapshots)
+	a.printRuns(st.Trigger)
 	a.printFeeds(st.Feeds)
 	if len(st.Expected) > 0 {
 		fmt.Fprintln(a.out)

@@ -40,6 +40,8 @@ type Config struct {
 	DrainMax    time.Duration `yaml:"drain_max"`
 	RetryMax    time.Duration `yaml:"retry_max"`
 	MaxLag      time.Duration `yaml:"max_lag"`
+	Trigger     Trigger       `yaml:"trigger"`
+	OnFailure   OnFailure     `yaml:"on_failure"`
 	LogLevel    string        `yaml:"log_level"`
 	LogFormat   string        `yaml:"log_format"`
 
@@ -429,7 +431,7 @@ func (c *Config) Validate() error {
 	case c.LogFormat != "text" && c.LogFormat != "json":
 		return bad("log_format is text or json, not %q", c.LogFormat)
 	}
-	if err := c.Rewind.validate(); err != nil {
+	if err := cmp.Or(c.validateTrigger(), c.Rewind.validate()); err != nil {
 		return err
 	}
 	var level slog.Level

@@ -101,10 +101,10 @@ func (s *Snapshot) Name(sourceDefault string) change.Name {
 // zero time: not by itself.
 func (s *Snapshot) Next(last time.Time) time.Time {
 	if s.Cron != "" {
-		if schedule, err := cron.ParseStandard(s.Cron); err == nil && !last.IsZero() {
-			return schedule.Next(last)
+		if last.IsZero() {
+			return last
 		}
-		return last
+		return nextByCron(s.Cron, last)
 	}
 	every := s.Every
 	if s.Path != "" && every == 0 {

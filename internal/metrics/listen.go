@@ -41,11 +41,16 @@ func (b *Board) Handler(profiles bool) http.Handler {
 }
 
 // unready says why the pipeline is not ready: it is copying or away, a table is not
-// live yet, or the lag is above the limit. A parked table waits for a person; the
+// live yet, or the lag is above the limit; with a trigger, that the newest run has not
+// come to its end. A parked table waits for a person; the
 // others are ready without it.
 func (b *Board) unready() (why []string) {
 	if b.stats.Paused.Load() {
 		why = append(why, "paused: `tailrace resume` lets it go on")
+	} else if runs := b.stats.Runs(); runs != nil {
+		if text := unreadyRuns(runs); text != "" {
+			why = append(why, text)
+		}
 	} else if !b.stats.Following.Load() {
 		why = append(why, "not following: the first copy runs, or a server is away")
 	}
@@ -58,7 +63,7 @@ func (b *Board) unready() (why []string) {
 	if begun > 0 {
 		why = append(why, fmt.Sprintf("%d tables are not live yet", begun))
 	}
-	if lag := b.lag(); lag > b.maxLag {
+	if lag := b.lag(); lag > b.maxLag && b.stats.Runs() == nil {
 		why = append(why, fmt.Sprintf("the oldest change that is not applied is %s old (max_lag %s)", lag.Round(time.Second), b.maxLag))
 	}
 	if f := b.stats.Failure(); f != nil && len(why) > 0 {

@@ -190,7 +190,7 @@ func describe(version string) []figure {
 			{float64(s.Aside.Load()), []string{"set_aside"}},
 		}
 	})
-	return out
+	return append(out, describeRuns()...)
 }
 
 func truth(b bool) float64 {

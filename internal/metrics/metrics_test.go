@@ -40,6 +40,35 @@ func filled() (*Board, *pipeline.Stats) {
 	return b, s
 }
 
+// A pipeline with a trigger rests most of the time, and is ready if its newest run was.
+func TestRunsOfATrigger(t *testing.T) {
+	b, s := filled()
+	s.SetPhase(change.Name{Schema: "public", Table: "a"}, checkpoint.Live)
+	s.Following.Store(false)
+	s.SetRuns(pipeline.RunFigures{})
+	if code, body := get(t, b, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "the first run has not ended") {
+		t.Errorf("before the first run: %d %s", code, body)
+	}
+	ended := time.Now().Add(-time.Hour)
+	f := pipeline.RunFigures{LastSuccess: ended, Next: ended.Add(2 * time.Hour)}
+	f.Last.Number, f.Last.Outcome, f.Last.Started, f.Last.Ended = 3, "done", ended.Add(-time.Minute), ended
+	s.SetRuns(f)
+	if code, body := get(t, b, "/readyz"); code != http.StatusOK {
+		t.Errorf("an hour behind a run: %d %s", code, body)
+	}
+	_, body := get(t, b, "/metrics")
+	for _, want := range []string{`tailrace_run_outcome{outcome="done",pipeline="shop"} 1`, `tailrace_run_outcome{outcome="failed",pipeline="shop"} 0`, `tailrace_run_duration_seconds{pipeline="shop"} 60`, "tailrace_run_going{pipeline=\"shop\"} 0", "tailrace_run_next_timestamp_seconds", "tailrace_run_last_success_timestamp_seconds"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s in\n%s", want, body)
+		}
+	}
+	f.Last.Outcome = "failed"
+	s.SetRuns(f)
+	if code, body := get(t, b, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "run 3 failed") {
+		t.Errorf("after a failed run: %d %s", code, body)
+	}
+}
+
 func get(t *testing.T, b *Board, path string) (code int, body string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -57,7 +86,10 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(tailrace_[a-z_]+)` \\| ([a-z]+) \\|([^|]*)\\|").FindAllStringSubmatch(string(text), -1) {
 		documented[m[1]] = m[2] + " " + strings.TrimSpace(m[3])
 	}
-	b, _ := filled()
+	b, s := filled()
+	f := pipeline.RunFigures{LastSuccess: time.Now(), Next: time.Now()}
+	f.Last.Number = 1
+	s.SetRuns(f)
 	families, err := b.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -132,7 +132,7 @@ func (c *copies) end(cause error) {
 func (s *session) copiesBeside() bool {
 	_, stages := s.dst.(sink.Resyncs)
 	_, trails := s.src.(source.Trailer)
-	return s.Attend != nil && stages && trails
+	return s.Attend != nil && s.moments == nil && stages && trails // where a trigger is, the stream rests by itself
 }
 
 // copyBeside begins to copy tables that are published and whose targets are there. No

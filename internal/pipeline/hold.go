@@ -23,6 +23,7 @@ type Hold struct {
 	resting bool
 	errands []*errand     // asked for and not begun, in the order of asking
 	changed chan struct{} // closed at the next change
+	moments *moments      // nil: there is no trigger
 }
 
 func newHold() *Hold { return &Hold{changed: make(chan struct{})} }
@@ -88,12 +89,31 @@ var (
 
 // walks walks again after each pause and errand: by then the catalogue, the slot and the flows'
 // tables may be others.
-func (s *session) walks(stop, work context.Context) error {
+func (s *session) walks(stop, work context.Context) (err error) {
+	if s.moments != nil {
+		defer func() { // a run that is stopped while it is paused ends too
+			if stop.Err() != nil {
+				err = s.ranTo(stop, work, err)
+			}
+		}()
+	}
 	for {
 		if err := s.rest(stop, work); err != nil || stop.Err() != nil {
 			return err
 		}
+		if s.moments != nil {
+			if err := s.awaitMoment(stop, work); errors.Is(err, errPaused) {
+				continue
+			} else if err != nil || stop.Err() != nil {
+				return err
+			}
+		}
 		err := s.walk(stop, work)
+		if s.moments != nil {
+			if err = s.ranTo(stop, work, err); err == nil && stop.Err() == nil && !s.moments.once {
+				continue
+			}
+		}
 		if !errors.Is(err, errPaused) {
 			return err
 		}

@@ -59,6 +59,8 @@ type Config struct {
 	// while the pipeline is paused. Without it a paused pipeline is refused.
 	Attend func(ctx context.Context, dst sink.Writer, hold *Hold) error
 
+	Trigger *Trigger // when the daemon runs; nil: it follows all the time. Of a run with Mode.Once: it is remembered
+
 	Log      *slog.Logger
 	Progress hydrate.Progress
 	HowFar   func(HowFar) // hears of an errand that this process carries out for itself; nil: nobody
@@ -112,9 +114,10 @@ type session struct {
 	rested        bool       // it was paused: what could not be reached meanwhile is no outage
 	progressed    bool
 	hold          *Hold
-	halfway       bool   // follow ended with a source transaction half written (pieces)
-	broken        error  // what ended the stream during an errand: the session ends with it
-	copies        copies // beside the stream
+	moments       *moments // nil: there is no trigger
+	halfway       bool     // follow ended with a source transaction half written (pieces)
+	broken        error    // what ended the stream during an errand: the session ends with it
+	copies        copies   // beside the stream
 	shots         shots
 	points        *points  // nil: none are kept, or not yet
 	again         []string // targets that the next walk makes anew
@@ -323,6 +326,13 @@ func (s *session) walk(stop, work context.Context) error {
 		return err
 	}
 	s.shots.copied()
+	if s.resting() {
+		return errPaused // it was an errand's walk
+	}
+	if s.moments != nil {
+		s.mode.Once = true
+		defer func() { s.mode.Once = s.moments.once }()
+	}
 	var until change.Position
 	if s.mode.Once && !s.keepless {
 		if until, err = s.src.Head(work); err != nil {

@@ -116,12 +116,14 @@ func (o *outage) level() slog.Level {
 // fault that retrying does not mend. The error's kind decides the exit code.
 func Run(ctx context.Context, c Config, m Mode) error {
 	o := newOutage()
+	moments := c.moments()
 	overwrite := m.Overwrite
 	filling := false
 	var toPark []*parking
 	said := map[string]bool{}
 	for {
-		s := &session{Config: c, mode: m, filling: &filling, toPark: &toPark, said: said, level: o.level(), hold: newHold()}
+		s := &session{Config: c, mode: m, filling: &filling, toPark: &toPark, said: said, level: o.level(), hold: newHold(), moments: moments}
+		s.hold.moments = moments
 		s.shots.kicks = make(chan kick)
 		s.mode.Overwrite = overwrite
 		s.overwriteDone = func() { overwrite = false }
@@ -138,12 +140,23 @@ func Run(ctx context.Context, c Config, m Mode) error {
 		case errors.Is(err, errAnew):
 			continue
 		case fault.KindOf(err) != fault.Transient || errors.Is(err, fault.ErrOwned):
+			if moments.failed(&c, s, err) {
+				o = newOutage()
+				continue
+			}
+			moments.lastWord(&c, err)
 			return err
 		}
 		now := time.Now()
 		o.after(s, now)
 		wait, gaveUp := o.next(c.RetryMax, now, err)
 		if gaveUp != nil {
+			if moments.failed(&c, s, gaveUp) {
+				o = newOutage()
+				o.worked = now // resting is no outage before it has lasted as long again
+				continue
+			}
+			moments.lastWord(&c, gaveUp)
 			return gaveUp
 		}
 		c.Stats.Retries.Add(1)

@@ -85,7 +85,11 @@ func (s *session) awaitsShot(target change.Name) bool {
 
 // awaitShot waits where all flows are of snapshot files and none is there (rule R65).
 func (s *session) awaitShot(stop, work context.Context) error {
-	if s.Attend == nil {
+	if s.resting() {
+		_, err := s.errands(stop, work)
+		return cmp.Or(err, errPaused)
+	}
+	if s.Attend == nil || s.moments != nil {
 		return nil
 	}
 	select {
@@ -119,7 +123,9 @@ func (s *session) shoot(stop, work context.Context) error {
 				s.copies.group.Go(func() error { return s.shootAlways(s.copies.life) })
 			})
 		}
-		return nil
+		if s.moments == nil || s.resting() {
+			return nil
+		}
 	}
 	if s.mode.Flow != "" {
 		of, err := s.flowNamed(s.mode.Flow)
@@ -133,6 +139,9 @@ func (s *session) shoot(stop, work context.Context) error {
 			took, err := s.shot(work, b, func(x *exposure) error { return s.applyShot(work, x) })
 			if s.broken != nil {
 				return s.broken
+			}
+			if errors.Is(err, errColumns) {
+				return errPaused // the next walk binds them
 			}
 			if err := s.missed(work, b, err); err != nil {
 				return err
@@ -153,6 +162,9 @@ func (s *session) shootAlways(ctx context.Context) error {
 		var due *Bound
 		var at time.Time
 		for _, b := range s.shotFlows() {
+			if s.moments != nil {
+				break // runs take them; here only who asks
+			}
 			next := b.Spec.Snapshot.Next(last[b.name()])
 			if _, tried := last[b.name()]; !tried {
 				next = time.Now() // a daemon's start is an update

@@ -45,6 +45,7 @@ type Stats struct {
 	unresolved counts
 	violated   violated
 	failure    atomic.Pointer[Failure]
+	runs       atomic.Pointer[RunFigures] // nil: there is no trigger
 	feeds      atomic.Pointer[[]FeedSize]
 
 	// Batch, if not nil, is told of every batch written, by the goroutine that wrote it.

@@ -38,6 +38,7 @@ var bookTables = [...][2]string{
 	{"quarantine", "pipeline VARCHAR, id BIGINT, flow VARCHAR, target_schema VARCHAR, target_table VARCHAR, reason VARCHAR, source_position VARCHAR, place BLOB, event_time TIMESTAMPTZ, event JSON, resolved TIMESTAMPTZ"},
 	{"violations", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, flow VARCHAR, expectation VARCHAR, met VARCHAR, events BIGINT"},
 	{"gaps", "pipeline VARCHAR, target_schema VARCHAR, target_table VARCHAR, from_position VARCHAR, to_position VARCHAR, reason VARCHAR, recorded TIMESTAMPTZ"},
+	{"runs", "pipeline VARCHAR, number BIGINT, why VARCHAR, started TIMESTAMPTZ, ended TIMESTAMPTZ, outcome VARCHAR, position VARCHAR, written BIGINT, error VARCHAR"},
 	{"pauses", "pipeline VARCHAR, since TIMESTAMPTZ, asked_by VARCHAR"},
 	{"points", "pipeline VARCHAR, number BIGINT, label VARCHAR, made TIMESTAMPTZ, gone BOOLEAN, mark JSON"},
 	{"point_numbers", "pipeline VARCHAR, newest BIGINT"},

@@ -19,7 +19,8 @@ import (
 // made lists the targets that we created, feeds the tables of change feeds. sequenced names, of each target with a user's
 // sequence, the table of its records, and holds its head; counts are what was counted of
 // its events, a row from the first such event on; files are those that were taken
-// (modified in ns since the Unix epoch), quarantine the events set aside, violations what expectations met, pauses the
+// (modified in ns since the Unix epoch), quarantine the events set aside, violations what expectations met, runs the
+// newest runs of pipelines with a trigger, pauses the
 // pipelines that are held, gaps what histories have crossed in one step, requests what
 // the owners are asked (epoch: of the owner that took it; fault: the kind of a failed
 // one's error). points are the rewind points (state: gone, or dropped, which keeps the
@@ -136,6 +137,17 @@ var bookSQL = []struct{ table, columns string }{
   met varchar(16) NOT NULL,
   events bigint NOT NULL,
   PRIMARY KEY (pipeline, target_schema, target_table, flow, expectation, met)`},
+	{"runs", `
+  pipeline varchar(128) NOT NULL,
+  number bigint NOT NULL,
+  why varchar(32) NOT NULL,
+  started datetime(6) NOT NULL,
+  ended datetime(6),
+  outcome varchar(32) NOT NULL,
+  position longtext NOT NULL,
+  written bigint NOT NULL,
+  error longtext NOT NULL,
+  PRIMARY KEY (pipeline, number)`},
 	{"pauses", `
   pipeline varchar(128) NOT NULL PRIMARY KEY,
   since datetime(6) NOT NULL,

@@ -19,7 +19,8 @@ import (
 // sequenced names, of each target with a user's sequence, the table of its records, and
 // holds its head; counts are what was counted of its events, a row from the first such
 // event on; files are those that were taken (modified in ns since the Unix epoch),
-// quarantine the events set aside, violations what expectations met, pauses the pipelines that are held, gaps
+// quarantine the events set aside, violations what expectations met, runs the newest runs of
+// pipelines with a trigger, pauses the pipelines that are held, gaps
 // what histories have crossed in one step, requests what the
 // owners are asked (epoch: of the owner that took it; fault: the kind of a failed one's
 // error). points and the undo tables are about rewind points (points.go).
@@ -141,6 +142,18 @@ CREATE TABLE IF NOT EXISTS _tailrace.violations (
   events bigint NOT NULL,
   PRIMARY KEY (pipeline, target_schema, target_table, flow, expectation, met)
 ) WITH (fillfactor = 10);
+CREATE TABLE IF NOT EXISTS _tailrace.runs (
+  pipeline text NOT NULL,
+  number bigint NOT NULL,
+  why text NOT NULL,
+  started timestamptz NOT NULL,
+  ended timestamptz,
+  outcome text NOT NULL,
+  position text NOT NULL,
+  written bigint NOT NULL,
+  error text NOT NULL,
+  PRIMARY KEY (pipeline, number)
+);
 CREATE TABLE IF NOT EXISTS _tailrace.pauses (
   pipeline text PRIMARY KEY,
   since timestamptz NOT NULL,
@@ -213,7 +226,7 @@ CREATE TABLE IF NOT EXISTS _tailrace.undo_resolved (
 );`
 
 // bookTables are the tables that are there once, with a column pipeline in each.
-var bookTables = []string{"marks", "owners", "tables", "flows", "made", "feeds", "sequenced", "counts", "files", "quarantine", "violations", "pauses", "gaps", "requests", "points", "undo", "undo_files", "undo_resolved"}
+var bookTables = []string{"marks", "owners", "tables", "flows", "made", "feeds", "sequenced", "counts", "files", "quarantine", "violations", "runs", "pauses", "gaps", "requests", "points", "undo", "undo_files", "undo_resolved"}
 
 const (
 	// The fences. A batch's UPDATE raises division_by_zero where the epoch is not

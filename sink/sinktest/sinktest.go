@@ -80,6 +80,7 @@ func Run(t *testing.T, open func(t testing.TB) Harness) {
 		{"bookkeeping", bookkeepingTests},
 		{"ownership", ownershipTests},
 		{"asking", askingTests},
+		{"runs", runTests},
 		{"plan", planTests},
 		{"load", loadTests},
 		{"parts", partsTests},

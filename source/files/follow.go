@@ -256,17 +256,29 @@ func (f *follower) ready(fresh [][]found) []int {
 
 // rested reports whether nobody seems to write to the file any more.
 func (f *follower) rested(key fileKey, file found, before map[fileKey]rest) bool {
-	if f.source.now().Sub(file.modified) > f.source.poll {
-		return true
+	b, known := before[key]
+	r, rested := rests(file, b, known, f.source.now(), f.source.poll)
+	if rested && r.polls == 0 {
+		return true // by its time
 	}
-	r := rest{size: file.size, modified: file.modified}
-	if b, known := before[key]; known && b.size == r.size && b.modified.Equal(r.modified) {
-		r.polls = b.polls + 1
-	} else if !known {
+	if !known {
 		f.source.log.Debug("a file waits until it has rested", "relation", key.relation, "file", key.path)
 	}
 	f.resting[key] = r
-	return r.polls >= restPolls
+	return rested
+}
+
+// rests judges a file by its time, and by what the look before has found, if it knew the
+// file; r is what this look has found.
+func rests(file found, before rest, known bool, now time.Time, poll time.Duration) (r rest, rested bool) {
+	r = rest{size: file.size, modified: file.modified}
+	if now.Sub(file.modified) > poll {
+		return r, true
+	}
+	if known && before.size == r.size && before.modified.Equal(r.modified) {
+		r.polls = before.polls + 1
+	}
+	return r, r.polls >= restPolls
 }
 
 // keepGoal leaves of the fresh files those that were there at the start, where no
