@@ -162,7 +162,7 @@ func TestRewindAndReplayGiveWhatWasThere(t *testing.T) {
 				if done.Done {
 					rewinds++
 				}
-				if later := points[rnd.IntN(len(points))]; later.Number > to.Number {
+				if later := points[rnd.IntN(len(points))]; later.Number > to.Number && w.copies[later.Number] != "" { // of one whose answer was lost nobody took a copy
 					until := &pipeline.Until{Moment: pipeline.Moment{Text: "x", Number: later.Number}}
 					if rnd.IntN(2) == 0 {
 						until.Moment = pipeline.Moment{Text: "x", Position: later.Mark.Position}
