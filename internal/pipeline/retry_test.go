@@ -30,7 +30,7 @@ func TestABatchThatIsNeverTakenEndsTheRun(t *testing.T) {
 	if err := pipeline.Run(t.Context(), w.cfg, pipeline.Mode{CopyOnly: true}); err != nil {
 		t.Fatal(err)
 	}
-	for range 5 {
+	for range 50 {
 		w.server.Commit()
 	}
 	w.cfg.OpenSink = func(context.Context) (sink.Writer, error) {
