@@ -21,7 +21,7 @@ const fedItems = `CREATE TABLE items (id int PRIMARY KEY, name text, price numer
 func (r *rig) feedLines(t *testing.T, feed string) string {
 	t.Helper()
 	var out []string
-	for _, row := range r.held(t, `SELECT _change_type, cast(id as char(9)), name FROM _tailrace.`+feed+` ORDER BY _change_id`) {
+	for _, row := range r.held(t, `SELECT _change_type, cast(id as varchar), name FROM _tailrace.`+feed+` ORDER BY _change_id`) {
 		out = append(out, strings.Join(row, " "))
 	}
 	return strings.Join(out, "\n")
