@@ -150,6 +150,9 @@ func (s *session) planRewind(ctx context.Context, r *RewindRequest) (plan Rewoun
 			plan.leave(m, &s.mark, t, b, why)
 			continue
 		}
+		// One that an earlier rewind has left as it was is to be live there again, also if it
+		// holds the same rows.
+		changed = changed || t != tableOf(was, t.Target)
 		plan.Restored = append(plan.Restored, RestoredTarget{t.Target, kept.Rows})
 		restore.Targets = append(restore.Targets, b.Target)
 		m.Tables = append(m.Tables, tableOf(was, t.Target))
