@@ -55,8 +55,8 @@ fuzz: ## fuzz every parser for FUZZTIME (default 30s) each
 	  for name in $$(grep -oE '^func Fuzz[A-Za-z0-9_]+' $$f | sed 's/func //'); do \
 	    echo "== $$(dirname $$f) $$name"; go test $$(dirname $$f) -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) || exit 1; done; done
 
-soak: build ## what takes longer: hundreds of kills, 20 minutes of outages, 2,000 random histories each, 5M rows, 4 GB of binlog
-	TAILRACE_SOAK=1 go test ./cmd/tailrace -run 'Crash|Huge|Outages|ShuffledFeeds' -count=1 -timeout 150m -v
+soak: build ## what takes longer: hundreds of kills, 20 minutes of outages, 2,000 random histories each, 100 random rewinds, 5M rows, 4 GB of binlog
+	TAILRACE_SOAK=1 go test ./cmd/tailrace -run 'Crash|Huge|Outages|ShuffledFeeds|RandomRewinds' -count=1 -timeout 150m -v
 	go test -tags soak ./source/mysql -run FourGigabytes -count=1 -timeout 60m -v
 
 clean: ## remove what was built
