@@ -17,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"tailrace/internal/change"
 	"tailrace/internal/dbtest"
 )
 
@@ -134,7 +135,8 @@ func crash(t *testing.T, rnd *rand.Rand, server *dbtest.Server, d destination, k
 		return "TAILRACE_SOURCE_STREAMING=" + onOrOff(rnd.IntN(3) > 0 || strings.Contains(point, "spool"))
 	}
 	killRepeatedly(t, rnd, r, env, streaming, copyPoints, crashPoints, kills)
-	// One clean stop in the middle of the load leaves slot and mark equal.
+	// One clean stop in the middle of the load leaves the slot at the mark, or behind it
+	// where the server was too busy to read our last word; never beyond.
 	p := start(t, append(env, "TAILRACE_SOURCE_STREAMING=on"), "run", "-c", config)
 	time.Sleep(2 * time.Second)
 	reads.await()
@@ -143,8 +145,12 @@ func crash(t *testing.T, rnd *rand.Rand, server *dbtest.Server, d destination, k
 		t.Fatalf("SIGTERM: exit %d\n%s", code, tail(p.output.String()))
 	}
 	status := must(t, "status", "-c", config, "--json")
-	if mark, confirmed := between(status, `"position": "`), between(status, `"confirmed": "`); mark != confirmed || mark == "" {
-		t.Errorf("after SIGTERM the mark is %s, the slot is confirmed to %s", mark, confirmed)
+	if mark, confirmed := between(status, `"position": "`), between(status, `"confirmed": "`); mark != confirmed {
+		m, errMark := change.ParsePosition(mark)
+		c, errSlot := change.ParsePosition(confirmed)
+		if errMark != nil || errSlot != nil || m.Before(c) || c.IsZero() {
+			t.Errorf("after SIGTERM the mark is %s, the slot is confirmed to %s", mark, confirmed)
+		}
 	}
 	stopWriters()
 	wg.Wait()
