@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -211,15 +210,7 @@ func TestSomeFlowsAreRewoundAndOthersStay(t *testing.T) {
 func TestKilledRewindsAndReplaysAreGivenAgain(t *testing.T) {
 	server := dbtest.Postgres(t)
 	overAllKinds(t, func(t *testing.T, kind string) {
-		s := uint64(time.Now().UnixNano())
-		if e := os.Getenv("TAILRACE_TEST_SEED"); e != "" {
-			var err error
-			if s, err = strconv.ParseUint(e, 10, 64); err != nil {
-				t.Fatal(err)
-			}
-		}
-		t.Logf("seed %d (repeat with TAILRACE_TEST_SEED=%d)", s, s)
-		rnd := rand.New(rand.NewPCG(s, 0))
+		rnd := seeded(t)
 		r := newRig(t, server, kind, rewindTables, rewindFlows)
 		r.once(t)
 		r.must(t, "checkpoint", "create", "--label", "good")

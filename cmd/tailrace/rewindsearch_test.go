@@ -2,9 +2,7 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -54,15 +52,7 @@ func TestRandomRewindsGiveWhatWasThere(t *testing.T) {
 		runs = 34
 	}
 	overAllKinds(t, func(t *testing.T, kind string) {
-		s := uint64(time.Now().UnixNano())
-		if e := os.Getenv("TAILRACE_TEST_SEED"); e != "" {
-			var err error
-			if s, err = strconv.ParseUint(e, 10, 64); err != nil {
-				t.Fatal(err)
-			}
-		}
-		t.Logf("seed %d (repeat with TAILRACE_TEST_SEED=%d)", s, s)
-		rnd := rand.New(rand.NewPCG(s, 0))
+		rnd := seeded(t)
 		r := newRig(t, server, kind, rewindTables, rewindFlows)
 		r.once(t)
 		var labels []string

@@ -205,19 +205,7 @@ func TestManyTargetsAreKeptInOneMessage(t *testing.T) {
 func TestNoStatementThatKeepsReadsAWholeTable(t *testing.T) {
 	f := start(t)
 	for _, kind := range []scd.Kind{scd.Type1, scd.Type2} {
-		target := table(fmt.Sprintf("t%d", kind), kind, "id:integer", "b:integer", "v:text")
-		target.Columns[1].Key, target.Columns[1].Tracked = true, false
-		f.create(target)
-		a := &f.w.apply
-		if a.s == nil {
-			if err := a.connect(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		sh, err := a.shape(t.Context(), target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, a, sh := f.byTwo(kind)
 		kept := keptTable(fmt.Sprintf("kept%d", kind))
 		f.exec(sh.createKeptSQL(kept))
 		sql := strings.NewReplacer("$1", "'{1,2}'", "$2", "'{1,2}'").Replace(sh.keepKeysSQL(kept, sh.keptColumns()))

@@ -297,24 +297,31 @@ func TestDurableDoesNotWaitForALazyServer(t *testing.T) {
 	f.wantRows("SELECT id FROM t", "1")
 }
 
+// byTwo makes a target with a key of two columns, and gives its shape.
+func (f *fixture) byTwo(kind scd.Kind) (*scd.Target, *applier, *shape) {
+	f.Helper()
+	target := table(fmt.Sprintf("t%d", kind), kind, "id:integer", "b:integer", "v:text")
+	target.Columns[1].Key, target.Columns[1].Tracked = true, false
+	f.create(target)
+	a := &f.w.apply
+	if a.s == nil {
+		if err := a.connect(f.Context()); err != nil {
+			f.Fatal(err)
+		}
+	}
+	sh, err := a.shape(f.Context(), target)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return target, a, sh
+}
+
 // Every statement of a batch must find a target's rows by its index, also where
 // its plan was made while the table was small or unknown.
 func TestNoStatementOfABatchReadsTheWholeTarget(t *testing.T) {
 	f := start(t)
 	for _, kind := range []scd.Kind{scd.Type1, scd.Type2} {
-		target := table(fmt.Sprintf("t%d", kind), kind, "id:integer", "b:integer", "v:text")
-		target.Columns[1].Key, target.Columns[1].Tracked = true, false
-		f.create(target)
-		a := &f.w.apply
-		if a.s == nil {
-			if err := a.connect(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		sh, err := a.shape(t.Context(), target)
-		if err != nil {
-			t.Fatal(err)
-		}
+		target, a, sh := f.byTwo(kind)
 		if err := a.s.exec(t.Context(), "BEGIN"); err != nil {
 			t.Fatal(err)
 		}
